@@ -29,7 +29,7 @@ fn gtids_of(sql: &str) -> Vec<String> {
 /// of `mysqlbinlog`.
 ///
 /// # Errors
-/// With the transaction that is not above the previous one.
+/// If a number is not above the previous one; with its transaction.
 pub fn numbers_rise_in_each_file(sql: &str) -> Result<()> {
     let mut last = 0;
     for line in sql.lines().filter(|line| line.starts_with('#')) {
@@ -52,7 +52,7 @@ pub fn numbers_rise_in_each_file(sql: &str) -> Result<()> {
 /// other transaction. In each file, sequence numbers must increase as in a source's file.
 ///
 /// # Errors
-/// With the missing or duplicate transactions.
+/// If transactions are missing or duplicate; with these transactions.
 pub fn assert_nothing_lost_or_doubled(
     server: &Mysqld,
     files: &LogFiles,

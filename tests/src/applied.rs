@@ -163,7 +163,7 @@ impl Pair {
     /// Returns how often a session has taken its turn to commit since the target's start.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn turns_taken(&self) -> Result<u64> {
         let taken = "SELECT COALESCE(SUM(count_star), 0) FROM performance_schema.events_statements_summary_by_digest \
                      WHERE digest_text LIKE 'UPDATE `witness_applier`%'";
@@ -179,7 +179,7 @@ impl Pair {
     /// Checks that the target has the same tables and GTIDs as the source.
     ///
     /// # Errors
-    /// With the first difference.
+    /// If there is a difference; with the first one.
     pub fn compare(&self, schema: &str) -> Result<()> {
         let (source, target) = (self.source.client(), self.target.client());
         let (written, applied) = (source.gtid_executed()?, target.gtid_executed()?);

@@ -79,7 +79,7 @@ impl Page {
     /// Checks that every block was taken or left out, and that every replaced word occurred.
     ///
     /// # Errors
-    /// With the remaining blocks or words.
+    /// If blocks or words remain; with these blocks or words.
     pub fn ends(self) -> Result<()> {
         let Self { name, left, words } = self;
         ensure!(left.is_empty(), "no step has run this of {name}: {left:?}");

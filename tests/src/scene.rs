@@ -40,7 +40,7 @@ impl Scene {
     /// Starts sysbench in the background, on prepared tables.
     ///
     /// # Errors
-    /// With sysbench's message.
+    /// If sysbench fails; with its message.
     pub fn start_load(&self, threads: u32, duration: Duration) -> Result<SysbenchRun> {
         let load = Sysbench::on(&self.server)
             .tables(2, 1000)

@@ -85,7 +85,7 @@ impl StockReplica {
     /// Returns the state of the connection (`ON`, `CONNECTING`, `OFF`), and its last error.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn connection(&self) -> Result<(String, String)> {
         let query = "SELECT service_state, last_error_message FROM performance_schema.replication_connection_status";
         let rows = self.client().sql(query)?.0;

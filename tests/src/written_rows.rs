@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Creates the table, if it is missing.
 ///
 /// # Errors
-/// With the server's message.
+/// If a statement fails; with the server's message.
 pub fn make_rows(server: &Mysqld) -> Result<()> {
     server.client().sql(MAKE_ROWS).map(drop)
 }
@@ -96,7 +96,7 @@ impl WrittenRows {
     /// Checks that a server has every acknowledged row.
     ///
     /// # Errors
-    /// With the lost rows.
+    /// If rows are missing; with these rows.
     pub fn ensure_all_are_in(&self, client: &MysqlClient) -> Result<()> {
         let rows = client.sql("SELECT id FROM acked.rows")?;
         let present: BTreeSet<u64> = rows

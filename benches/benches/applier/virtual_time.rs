@@ -7,7 +7,7 @@
 //!   in the log's order.
 //!
 //! Let w be the cost of a row write and c the cost of a commit. If the hot row limits the primary, the primary completes a transaction
-//! every w + c. A policy that runs conflicting transactions one after another completes one every (n + 1) w + c. Its throughput relative to
+//! every w + c. A policy that runs conflicting transactions sequentially completes one every (n + 1) w + c. Its throughput relative to
 //! the primary's is (w + c) / ((n + 1) w + c). It is at least 1/m, because the primary's cores limit the primary as well. Only c / w
 //! depends on the machine.
 //!

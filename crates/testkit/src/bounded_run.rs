@@ -190,7 +190,7 @@ pub fn text(what: &str, command: Command, limit: Duration) -> Result<String> {
 /// Waits for a child's end, at most `limit`. `None` if the child is still running.
 ///
 /// # Errors
-/// When waiting for the child fails.
+/// If waiting for the child fails.
 pub fn wait_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     while child.try_wait()?.is_none() {
@@ -231,7 +231,7 @@ fn collect(drained: Option<JoinHandle<Vec<u8>>>) -> Vec<u8> {
 /// Writes a script into `folder`. The script runs one command: `before`, then the script's own arguments, then `after`.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If the script cannot be written.
 pub fn write_program(
     folder: &Path,
     name: &str,

@@ -44,7 +44,7 @@ impl Figures {
     /// Sets one entry.
     ///
     /// # Errors
-    /// When the value cannot be written as JSON.
+    /// If the value cannot be written as JSON.
     pub fn set(&mut self, key: &str, value: impl Serialize) -> Result<()> {
         self.values
             .insert(key.to_owned(), serde_json::to_value(value)?);
@@ -54,7 +54,7 @@ impl Figures {
     /// Writes the file into the build's target folder, and returns its path. An older file is replaced atomically.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// If the folder cannot be written.
     pub fn write(&self) -> Result<PathBuf> {
         self.write_into(&target_folder().join("figures"))
     }
@@ -162,7 +162,7 @@ pub fn peak_memory(process: u32) -> Result<u64> {
 /// Returns a running process's private memory, in bytes, without the page cache.
 ///
 /// # Errors
-/// When the kernel does not report it.
+/// If the kernel does not report it.
 pub fn private_memory(process: u32) -> Result<u64> {
     memory(process, "RssAnon")
 }

@@ -179,7 +179,7 @@ impl MysqlTree {
     /// Writes the description into `folder`, replacing an older one in one step. Paths inside `folder` become relative.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// If the folder cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let mut relative = self.clone();
         relative.each_path(|path| {

@@ -131,7 +131,7 @@ impl ObjectStorage {
     /// Writes these options into `archive.toml` of a folder, for `archive.options_file`.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn write_options(&self, folder: &Path) -> Result<PathBuf> {
         let file = folder.join("archive.toml");
         let lines = self

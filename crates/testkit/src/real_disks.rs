@@ -156,7 +156,7 @@ impl LoopDisk {
     /// Allocates all free space, so that no file can grow. Files with allocated blocks can still be overwritten.
     ///
     /// # Errors
-    /// When the write fails.
+    /// If the write fails.
     pub fn fill(&self) -> Result<()> {
         let path = self.folder.join(FILLER);
         let filler = File::options().create(true).append(true).open(&path)?;

@@ -64,7 +64,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     assert!(told.contains(&gtids), "{told}");
 
     set.follows(3, SOON).unwrap();
-    // Of two concurrent commands only one copies. If they ran one after the other, both would copy.
+    // Of two concurrent commands only one copies. If they ran sequentially, both would copy.
     let command = || {
         let words = ["db-3", "--from", "--yes", "--output", "json"];
         reprovision(&set, errant, &words)

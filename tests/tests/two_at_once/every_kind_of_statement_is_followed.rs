@@ -1,5 +1,5 @@
 //! A ring with two kinds of followers: one with the member's applier, one with mysqld's replica threads. The scripts of `corpus/` run at
-//! the primary one after another. After each script, all servers have the same rows, definitions and accounts. `CORPUS_SCRIPT=name` selects
+//! the primary sequentially. After each script, all servers have the same rows, definitions and accounts. `CORPUS_SCRIPT=name` selects
 //! one script.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]

@@ -3,7 +3,7 @@
 //! own table maps.
 //!
 //! There are two measures. *Groups*: how many transactions could run at the same time. *The longest chain*: how many row writes
-//! must run one after the other with any number of workers, if each write takes the same time. All row writes divided by the
+//! must run sequentially, with any number of workers, if each write takes the same time. All row writes divided by the
 //! longest chain are the greatest possible speedup.
 
 mod writesets;
@@ -53,7 +53,7 @@ pub struct Report {
     pub by_writesets: Groups,
     /// The longest chain for each way of applying the log.
     pub chains: Vec<Chain>,
-    /// Tables without a primary key. Their rows are written one after the other.
+    /// Tables without a primary key. Their rows are written sequentially.
     pub tables_without_primary_key: Vec<String>,
     /// Tables whose primary key the log does not contain. They are counted as tables without one.
     pub tables_with_unknown_primary_key: Vec<String>,

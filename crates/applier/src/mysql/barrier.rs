@@ -521,7 +521,7 @@ fn is_xa(barrier: &Barrier) -> bool {
     statements(barrier).any(is_phase)
 }
 
-/// Whether a barrier contains statements with changes of their own, besides rows, savepoints and the phases of XA transactions.
+/// Whether a barrier contains statements with changes of their own: other than rows, savepoints and the phases of XA transactions.
 fn has_statements(barrier: &Barrier) -> bool {
     let is_savepoint =
         |query: Query<'_>| StatementKind::of(&query.statement) == StatementKind::Savepoint;

@@ -53,7 +53,7 @@ pub(super) const MAKE: [&str; 3] = [
     "INSERT IGNORE INTO witness_applier.checkpoint VALUES (1, 1, '')",
 ];
 
-/// Who wrote the number that is in the row.
+/// The writer of the number in the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
     /// This batch, which committed as one transaction.

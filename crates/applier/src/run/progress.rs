@@ -99,7 +99,7 @@ pub struct TableRemarks {
 }
 
 impl TableRemarks {
-    /// Returns written tables without a primary key. Their writes are applied one after the other.
+    /// Returns written tables without a primary key. Their writes are applied sequentially.
     pub fn without_primary_key(&self) -> Vec<TableName> {
         locked(&self.without_primary_key).iter().cloned().collect()
     }

@@ -21,7 +21,7 @@ pub enum Policy {
     /// Transaction by transaction, as in KuaFu and with MySQL's WRITESET: a transaction begins when all earlier transactions
     /// that conflict with it are committed.
     Transactions,
-    /// One transaction after another.
+    /// Sequentially: a transaction begins when the previous one is committed.
     Serial,
 }
 

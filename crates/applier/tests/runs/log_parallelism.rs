@@ -114,7 +114,7 @@ fn in_a_log_of_mysqld_tables_whose_primary_key_is_missing_or_not_logged_are_name
     let files = server.binlog_files().unwrap();
     let minimal = report(vec![files[1].clone()]);
     assert_eq!(minimal.tables_with_unknown_primary_key, ["d.hot", "d.t"]);
-    // The rows of each table are written one after the other. The common row is written concurrently with the next rows of
+    // The rows of each table are written sequentially. The common row is written concurrently with the next rows of
     // the other table.
     assert_eq!(chains(&minimal)[2..], [("transactions", 60), ("rows", 50)]);
     let keyless = report(vec![files[2].clone()]);

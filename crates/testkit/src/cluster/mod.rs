@@ -366,7 +366,7 @@ impl Cluster {
     /// Fails if a member has ended unexpectedly.
     ///
     /// # Errors
-    /// With the member's name and its exit status.
+    /// If a member has ended; with its name and exit status.
     pub fn look_after(&mut self) -> Result<()> {
         match self.members.iter_mut().find_map(MemberProcess::ended) {
             Some(ended) => bail!("{ended}"),
@@ -426,7 +426,7 @@ impl Cluster {
     /// Creates the clients' account through the primary, and runs further statements.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn create_client(&self, primary: usize, further: &str) -> Result<()> {
         let made = self.client(primary).sql(&format!(
             "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \

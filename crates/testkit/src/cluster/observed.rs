@@ -45,7 +45,7 @@ impl Cluster {
     /// Sends a GET request to a member.
     ///
     /// # Errors
-    /// When the member does not answer.
+    /// If the member does not answer.
     pub fn get(&self, index: usize, path: &str) -> Result<HttpAnswer> {
         http_get(self.http(index), path)
     }
@@ -66,7 +66,7 @@ impl Cluster {
     /// Returns a member's current term.
     ///
     /// # Errors
-    /// When the member does not answer.
+    /// If the member does not answer.
     pub fn term(&self, index: usize) -> Result<u64> {
         let status = self.status(index)?;
         let term = status["term"].as_u64();
@@ -86,7 +86,7 @@ impl Cluster {
     /// `level`.
     ///
     /// # Errors
-    /// With the first condition that is not met.
+    /// If a condition is not met; with the first such condition.
     pub fn standing(&self, level: Level) -> Result<usize> {
         let views = self.views()?;
         let serving: Vec<usize> = (0..views.len())
@@ -282,7 +282,7 @@ impl Cluster {
     /// Waits until all mysqlds have executed the same transactions, then compares their tables.
     ///
     /// # Errors
-    /// With the differences that remain.
+    /// If there are differences after the limit; with the differences.
     pub fn equal(&self, schema: &str, limit: Duration) -> Result<TableChecksums> {
         self.eventually("the mysqlds have executed the same", limit, || {
             self.same_executed()
@@ -293,7 +293,7 @@ impl Cluster {
     /// Checks that the log files of all members are equal byte by byte.
     ///
     /// # Errors
-    /// With the first difference.
+    /// If there is a difference; with the first one.
     pub fn same_logs(&self) -> Result<LogFiles> {
         let first = self.log_files(0)?;
         for index in 1..self.size() {

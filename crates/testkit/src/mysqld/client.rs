@@ -69,7 +69,7 @@ impl MysqlClient {
     /// Runs statements, separated by semicolons, and returns the rows of all of them.
     ///
     /// # Errors
-    /// With the server's message, or if the statements take longer than a minute.
+    /// If a statement fails (with the server's message), or if the statements take longer than a minute.
     pub fn sql(&self, statements: &str) -> Result<Rows> {
         self.sql_within(statements, STATEMENT_LIMIT)
     }
@@ -77,7 +77,7 @@ impl MysqlClient {
     /// As [`MysqlClient::sql`] with another limit.
     ///
     /// # Errors
-    /// With the server's message, or if the limit passes.
+    /// If a statement fails (with the server's message), or if the limit passes.
     pub fn sql_within(&self, statements: &str, limit: Duration) -> Result<Rows> {
         let done = bounded_run::run(label(statements), self.command()?, statements.into(), limit)?;
         Ok(Rows::parse(&done.into_text(&label(statements))?))
@@ -191,7 +191,7 @@ impl PendingSql {
     /// Whether the client has ended.
     ///
     /// # Errors
-    /// When waiting for the client fails.
+    /// If waiting for the client fails.
     pub fn is_finished(&mut self) -> Result<bool> {
         self.0.is_finished()
     }
@@ -199,7 +199,7 @@ impl PendingSql {
     /// Waits until the client has ended, and returns the result.
     ///
     /// # Errors
-    /// With the server's message, or if the limit passes.
+    /// If a statement fails (with the server's message), or if the limit passes.
     pub fn finish(self, limit: Duration) -> Result<Rows> {
         Ok(Rows::parse(
             &self.0.finish(limit)?.into_text("the background SQL")?,

@@ -44,7 +44,7 @@ impl Group {
     /// Bootstraps the group with this server as its first member and primary.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn begin(&self, server: &Mysqld) -> Result<()> {
         self.configure(0, server)?;
         server.client().sql(&format!(
@@ -58,7 +58,7 @@ impl Group {
     /// of the group, or older.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn join(&self, number: usize, server: &Mysqld) -> Result<()> {
         self.configure(number, server)?;
         server.client().sql_within(&start(), JOIN_LIMIT)?;
@@ -68,7 +68,7 @@ impl Group {
     /// Returns the number of transactions that the group has certified, from a member's counter.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn certified(server: &Mysqld) -> Result<u64> {
         let query = "SELECT count_transactions_checked FROM performance_schema.replication_group_member_stats \
                      WHERE member_id = @@server_uuid";

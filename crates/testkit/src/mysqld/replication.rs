@@ -25,7 +25,7 @@ impl MysqlClient {
     /// Creates the account of replicas and ring members. Call it before this server's data is copied for other servers.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn create_replication_user(&self) -> Result<()> {
         self.sql(&format!(
             "CREATE USER '{REPLICATION_USER}'@'%' IDENTIFIED BY '{REPLICATION_PASSWORD}'; \
@@ -37,7 +37,7 @@ impl MysqlClient {
     /// Makes this server a lossless semi-sync source (AFTER_SYNC) that waits indefinitely for `replicas` acknowledgements.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn enable_semi_sync_source(&self, replicas: u32) -> Result<()> {
         self.install_plugin("rpl_semi_sync_source", "semisync_source.so")?;
         self.sql(&format!(
@@ -53,7 +53,7 @@ impl MysqlClient {
     /// Loads a plugin unless it is loaded.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn install_plugin(&self, name: &str, library: &str) -> Result<()> {
         let known = self.value(&format!(
             "SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = '{name}'"

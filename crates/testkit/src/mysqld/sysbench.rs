@@ -98,7 +98,7 @@ impl Sysbench {
     /// Creates the schema and the tables.
     ///
     /// # Errors
-    /// With sysbench's message.
+    /// If sysbench fails; with its message.
     pub fn prepare(&self, server: &Mysqld) -> Result<()> {
         server
             .client()
@@ -163,7 +163,7 @@ impl SysbenchRun {
     /// Whether the run has ended.
     ///
     /// # Errors
-    /// When waiting for sysbench fails.
+    /// If waiting for sysbench fails.
     pub fn is_finished(&mut self) -> Result<bool> {
         self.running.is_finished()
     }

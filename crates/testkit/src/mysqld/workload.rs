@@ -71,7 +71,7 @@ impl Workload {
     /// Creates the workload's tables with their initial rows.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn prepare(self, server: &Mysqld) -> Result<()> {
         let (client, schema) = (server.client(), self.schema());
         let statements = match self {
@@ -104,7 +104,7 @@ impl Workload {
     /// Runs the workload to its end.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn run(self, server: &Mysqld, load: Load) -> Result<()> {
         if self == Self::OltpWriteOnly {
             let (tables, rows) = SYSBENCH_TABLES;
