@@ -1,8 +1,9 @@
-//! How fast entries become durable, by entry size, durability and number of concurrent entries, compared with a plain sequential write and
-//! `fdatasync` of as many bytes. Rounds are interleaved, so that variations of the disk affect both equally.
+//! Measures how fast entries become durable, by entry size, durability and number of concurrent entries. The comparison is a plain
+//! sequential write and `fdatasync` of the same number of bytes. Rounds are interleaved, so that variations of the disk affect both
+//! equally.
 //!
-//! `cargo bench --bench append` prints a table, writes `target/figures/append.json`, and has criterion compare one entry of 1 KiB with the
-//! previous run.
+//! `cargo bench --bench append` prints a table and writes `target/figures/append.json`. With criterion it also compares one entry of 1 KiB
+//! with the previous run.
 
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
@@ -29,16 +30,16 @@ use testkit::statistics::{Percentiles, Spread};
 use tokio::runtime::Runtime;
 
 const ROUNDS: usize = 5;
-/// Time for one cell in one round.
+/// How long one cell of the table is measured in one round.
 const CELL: Duration = Duration::from_millis(200);
 const SIZES: [usize; 4] = [200, 1 << 10, 16 << 10, 256 << 10];
 
 /// How entries arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
-    /// A number of entries per call; the next call follows when they are durable.
+    /// This many entries per call. The next call follows when they are durable.
     Batch(usize),
-    /// One entry per call, with a number of concurrent calls.
+    /// One entry per call, with this many concurrent calls.
     InFlight(usize),
 }
 
@@ -53,11 +54,11 @@ impl Arrival {
     }
 }
 
-/// The result of one cell in one round.
+/// The result of one cell of the table in one round.
 struct Sample {
     entries_per_s: f64,
     mb_per_s: f64,
-    /// From the call until durable, in microseconds.
+    /// The time from the call until the entries are durable, in microseconds.
     latency_us: Percentiles,
 }
 
@@ -121,7 +122,7 @@ impl Log {
         })
     }
 
-    /// Appends for the duration of a cell.
+    /// Appends entries for `time`, and returns the result.
     async fn fill(&mut self, arrival: Arrival, time: Duration) -> Result<Sample> {
         let (batch, in_flight) = match arrival {
             Arrival::Batch(count) => (count, 1),
@@ -144,22 +145,22 @@ impl Log {
     }
 }
 
-/// The canonical events of a transaction of `size` bytes.
+/// Returns the canonical events of a transaction of `size` bytes.
 fn events(size: usize) -> Bytes {
     let overhead = log_entries::transaction_events(0, 0).len();
     log_entries::transaction_events(0, size.saturating_sub(overhead))
 }
 
-/// Bytes that an entry of this size takes in the log: events, a CRC32 for each, and its marker.
+/// Returns how many bytes an entry of this size uses in the log: its events, a CRC32 for each event, and its marker.
 fn stored_len(size: usize) -> usize {
     events(size).len() + 4 * 5 + 63
 }
 
-/// Writes as many bytes as the log would: batches and syncs in turn.
+/// Writes as many bytes as the log would write, as batches and syncs in turn.
 fn plain(size: usize, durability: Durability, arrival: Arrival, time: Duration) -> Result<Sample> {
     let dir = tempfile::tempdir_in(target_folder())?;
     let file = new_file(&dir.path().join("plain"))?;
-    // At best, one sync covers all concurrent calls.
+    // In the best case, one sync covers all concurrent calls.
     let (Arrival::Batch(count) | Arrival::InFlight(count)) = arrival;
     let bytes = vec![0x5a; stored_len(size) * count];
     let (mut offset, mut latencies) = (0, Vec::new());
@@ -283,7 +284,7 @@ fn compare(runtime: &Runtime) -> Result<()> {
     Ok(())
 }
 
-/// One entry of 1 KiB, from the call until durable, for criterion's history.
+/// Measures one entry of 1 KiB, from the call until it is durable, for criterion's history.
 fn history(runtime: &Runtime) -> Result<()> {
     let mut criterion = Criterion::default()
         .configure_from_args()
@@ -308,7 +309,7 @@ fn history(runtime: &Runtime) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // `cargo test` also runs benches, once and without measuring.
+    // `cargo test` runs benches with `--test`: nothing is measured then.
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }

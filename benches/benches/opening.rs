@@ -1,10 +1,10 @@
-//! Time to open a member's log: 100 GiB after a clean shutdown and after a crash, and a GTID set with a million intervals. Also the set
-//! queries that members and consumers make.
+//! Measures how long a member's log takes to open: 100 GiB after a clean shutdown and after a crash, and a GTID set with a million
+//! intervals. It also measures the queries of GTID sets that members and consumers make.
 //!
-//! `cargo bench --bench opening` prints a table and writes `target/figures/opening.json`. Most of the 100 GiB is sparse. A start reads only
-//! the header of a verified closed file: such files have a header, a few entries and a hole up to their size. All other data is real: the
-//! last two files, up to 4 GiB of unverified files, and a file with a term change, which needs its markers. They take that space on the
-//! target folder's disk. After the crash none of it is in the page cache.
+//! `cargo bench --bench opening` prints a table and writes `target/figures/opening.json`. Most of the 100 GiB is sparse, because a start
+//! reads only the header of a closed file that was verified before. Such files have a header, a few entries, and a hole up to their size.
+//! All other data is real: the last two files, up to 4 GiB of unverified files, and a file with a change of the term, whose markers are
+//! read. Real files need this space on the target folder's disk. After the simulated crash none of their data is in the page cache.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -27,10 +27,10 @@ use testkit::figures::{Figures, peak_memory, target_folder};
 use testkit::log_entries;
 
 const FILE_BYTES: u64 = 1 << 30;
-/// Of the large log, and of the one with a large GTID set.
+/// The number of files of the large log, and of the log with a large GTID set.
 const FILES: u64 = 101;
 const FILES_WITH_INTERVALS: u64 = 20;
-/// Complete files at the end: the unverified ones, and those that every start reads.
+/// The number of files at the end that contain real data: the unverified ones, and those that every start reads.
 const REAL_FILES: u64 = 6;
 const INTERVALS: u64 = 1_000_000;
 const TRANSACTION_BYTES: usize = 4 << 10;
@@ -76,20 +76,20 @@ impl Log {
         self.append((from..self.next).map(entry).collect())
     }
 
-    /// Ends the current file.
+    /// Ends the current file and begins the next one.
     fn rotate(&mut self) -> Result<()> {
         let entry = log_entries::rotate(OpId::new(1, self.next));
         self.next += 1;
         self.append(vec![entry])
     }
 
-    /// Commits everything so far.
+    /// Commits all entries appended so far.
     fn commit(&mut self) -> Result<()> {
         let last = LogId::from(OpId::new(1, self.next - 1));
         Ok(block_on(self.store.save_committed(Some(last)))?)
     }
 
-    /// Writes a whole file.
+    /// Appends transactions until the current file is full.
     fn fill(&mut self) -> Result<()> {
         let handle = self.store.handle();
         while handle.current_file().size < FILE_BYTES {
@@ -109,7 +109,7 @@ fn ring() -> Result<RingId> {
     Ok(RingId("11111111-2222-3333-4444-555555555555".parse()?))
 }
 
-/// So many transaction numbers of one server, each as a separate interval.
+/// Returns a GTID set with this many transaction numbers of one server, each as a separate interval.
 fn intervals(count: u64) -> GtidSet {
     let source = SourceId::from_bytes([0x11; 16]);
     let mut set = GtidSet::new();
@@ -119,11 +119,11 @@ fn intervals(count: u64) -> GtidSet {
     set
 }
 
-/// Files with a few entries each, the first one optionally full, all verified.
+/// Creates files with a few entries each, all verified. Optionally, the first file is full.
 fn small_files(folder: &Path, count: u64, origin: GtidSet, first: FirstFile) -> Result<()> {
     let (mut log, _) = Log::open(folder, origin.clone(), VerifyAtStart::All)?;
     block_on(log.store.save_vote(&Vote::new(1, MemberId(1))))?;
-    // The bootstrap entry's term is below the first.
+    // The term of the bootstrap entry is lower than that of the first leader.
     log.append(vec![log_entries::blank(OpId::new(0, log.next))])?;
     log.next += 1;
     for number in 0..count {
@@ -158,7 +158,7 @@ fn path(folder: &Path, number: FileNumber) -> PathBuf {
     folder.join("log").join(number.name())
 }
 
-/// Appends full files; the process exits in the middle.
+/// Appends full files. The process exits before the log is closed.
 fn write_and_crash(folder: &Path) -> Result<()> {
     let (mut log, _) = Log::open(folder, GtidSet::new(), VerifyAtStart::New)?;
     for _ in 1..REAL_FILES {
@@ -178,7 +178,7 @@ fn forget_cached(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One opening: its time, and the bytes read.
+/// Opens a log. Returns the log, the time in seconds, and the report with the bytes read.
 fn opening(folder: &Path, origin: &GtidSet) -> Result<(Log, f64, RecoveryReport)> {
     let begun = Instant::now();
     let (log, report) = Log::open(folder, origin.clone(), VerifyAtStart::New)?;
@@ -264,7 +264,7 @@ fn large_set(figures: &mut Figures) -> Result<()> {
             Ok(())
         },
     )?;
-    // The other set has no interval in common with the log's.
+    // This set has no interval in common with the log's set.
     let foreign: GtidSet = text.parse()?;
     timed(
         figures,
@@ -321,7 +321,7 @@ fn main() -> Result<()> {
     {
         return write_and_crash(Path::new(folder));
     }
-    // `cargo test` also runs benches, once and without measuring.
+    // `cargo test` runs benches with `--test`: nothing is measured then.
     if arguments.iter().any(|argument| argument == "--test") {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Shared code for the benches' pictures; each bench is a separate program below `benches/`.
+//! Shared code for the pictures of the benches. Each bench is a separate program below `benches/`.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
@@ -7,14 +7,15 @@ use plotters::prelude::{DrawingArea, IntoDrawingArea, SVGBackend};
 /// The drawing area.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Text and lines for a light or dark page: a style sheet overrides the library's black.
+/// A style sheet for text and lines on light and dark pages. It replaces the library's black.
 const STYLE: &str = "<style>text{fill:#24292f;font-family:system-ui,sans-serif}[stroke=\"#000000\"]{stroke:#57606a}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}[stroke=\"#000000\"]{stroke:#9198a1}}</style>";
 
-/// Draws a self-contained picture that is readable on light and dark pages; `name` is its text alternative.
+/// Draws a self-contained picture that is readable on light and dark pages. `name` is the text alternative
+/// of the picture.
 ///
 /// # Errors
-/// When it cannot be drawn.
+/// If the picture cannot be drawn.
 pub fn picture(
     (width, height): (u32, u32),
     name: &str,

@@ -22,7 +22,7 @@ use witness_tests::{Place, connect_to_primary};
 /// Pause between two searches for the primary.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 const LOOK_LIMIT: Duration = Duration::from_millis(500);
-/// A client that waits longer for an answer searches for the primary again.
+/// If an answer takes longer than this, the client searches for the primary again.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Parser)]
@@ -110,13 +110,13 @@ async fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// One client, until it is stopped.
+/// Runs one client until it is stopped.
 async fn live(shared: Arc<Shared>, number: u32) -> Result<()> {
     let arguments = &shared.arguments;
     let pace = Duration::from_secs(1) * arguments.clients / arguments.commits_per_second;
     let mut ticks = tokio::time::interval(pace);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // Not all at the same moment.
+    // The clients do not all begin at the same time.
     tokio::time::sleep(pace * number / arguments.clients).await;
     let mut connected: Option<(Connection, File)> = None;
     while !shared.stop.is_cancelled() {
@@ -135,7 +135,7 @@ async fn live(shared: Arc<Shared>, number: u32) -> Result<()> {
         match connection.execute(&insert).await {
             Ok(_) => {
                 let at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros();
-                // In one write, so that concurrent readers see whole lines.
+                // One write for each line, so that concurrent readers see whole lines.
                 account.write_all(format!("{at} {id}\n").as_bytes())?;
                 ticks.tick().await;
             }
@@ -145,7 +145,7 @@ async fn live(shared: Arc<Shared>, number: u32) -> Result<()> {
     Ok(())
 }
 
-/// A connection to the reported primary, and its account.
+/// Connects to the member that reports that it is the primary. Returns the connection and the file for its acknowledged commits.
 async fn find(arguments: &Arguments) -> Result<Option<(Connection, File)>> {
     let servers = &arguments.servers;
     let places: Vec<Place> = servers.iter().map(|server| server.place.clone()).collect();

@@ -1,5 +1,5 @@
-//! The final checks of every test: each acknowledged row is present, and the ring's log holds exactly the primary's transactions, each
-//! once. Stock `mysqlbinlog` reads the log, not our own code.
+//! The final checks of every test. Each acknowledged row must be present. The ring's log must contain exactly the primary's transactions,
+//! each of them once. The log is read with the stock `mysqlbinlog`, not with this project's code.
 
 use anyhow::{Result, ensure};
 use binlog_format::gtid::GtidSet;
@@ -9,10 +9,10 @@ use testkit::mysqld::client::verified_sql;
 
 use crate::written_rows::WrittenRows;
 
-/// The GTIDs of a member's log in log order, as `mysqlbinlog --verify-binlog-checksum` prints them.
+/// Returns the GTIDs of a member's log in log order, as `mysqlbinlog --verify-binlog-checksum` prints them.
 ///
 /// # Errors
-/// When it refuses a file.
+/// If mysqlbinlog refuses a file.
 pub fn ring_gtids(server: &Mysqld, files: &LogFiles) -> Result<Vec<String>> {
     Ok(gtids_of(&verified_sql(server.tree(), &files.paths())?))
 }
@@ -25,11 +25,11 @@ fn gtids_of(sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// Fails where a log file, given as output of `mysqlbinlog`, has a sequence number that is not above the previous one. A stock replica
-/// relies on these numbers within a file.
+/// Checks that in each log file every sequence number is above the previous one, because stock replicas rely on this. `sql` is the output
+/// of `mysqlbinlog`.
 ///
 /// # Errors
-/// With the transaction that is not above the previous one.
+/// If a number is not above the previous one; with its transaction.
 pub fn numbers_rise_in_each_file(sql: &str) -> Result<()> {
     let mut last = 0;
     for line in sql.lines().filter(|line| line.starts_with('#')) {
@@ -48,11 +48,11 @@ pub fn numbers_rise_in_each_file(sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the primary has every acknowledged row, and the ring's log holds each of the primary's transactions once and no other. Each
-/// file must be numbered like a source's.
+/// Checks that the primary has every acknowledged row, and that the ring's log contains each of the primary's transactions once and no
+/// other transaction. In each file, sequence numbers must increase as in a source's file.
 ///
 /// # Errors
-/// With the missing or duplicate transactions.
+/// If transactions are missing or duplicate; with these transactions.
 pub fn assert_nothing_lost_or_doubled(
     server: &Mysqld,
     files: &LogFiles,

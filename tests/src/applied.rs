@@ -15,25 +15,25 @@ use testkit::mysqld::{Mysqld, MysqldOptions};
 /// Time limit for one run of the applier.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A server with transactions, and one that follows it.
+/// A server with transactions, and a second server to which they are applied.
 pub struct Pair {
     /// The server with the transactions.
     pub source: Mysqld,
-    /// Their target.
+    /// The server to which they are applied.
     pub target: Mysqld,
     witness: PathBuf,
 }
 
 impl Pair {
-    /// Two empty servers.
+    /// Starts two empty servers.
     ///
     /// # Errors
-    /// When one does not start, or the binary does not compile.
+    /// If a server does not start, or the binary does not compile.
     pub fn new() -> Result<Self> {
         Self::with_target_arguments([])
     }
 
-    /// Two empty servers, the target with further arguments.
+    /// Starts two empty servers; the target with further arguments.
     ///
     /// # Errors
     /// As [`Pair::new`].
@@ -47,7 +47,7 @@ impl Pair {
         })
     }
 
-    /// Two empty servers of these trees: the source's and the target's.
+    /// Starts two empty servers of different trees, one for the source and one for the target.
     ///
     /// # Errors
     /// As [`Pair::new`].
@@ -59,7 +59,7 @@ impl Pair {
         })
     }
 
-    /// A pair with a source that has run a workload.
+    /// Starts two servers; the source then runs a workload.
     ///
     /// # Errors
     /// As [`Pair::new`], or with the server's message.
@@ -70,17 +70,17 @@ impl Pair {
         Ok(pair)
     }
 
-    /// `witness apply` from the source's files to the target, with further arguments.
+    /// Returns the command `witness apply` from the source's files to the target, with further arguments.
     ///
     /// # Errors
-    /// When the source's files cannot be listed.
+    /// If the source's files cannot be listed.
     pub fn command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = self.command_without_files(arguments);
         command.args(self.source.binlog_files()?);
         Ok(command)
     }
 
-    /// The same with another source.
+    /// As [`Pair::command`], without the source's files, so that another source can be added.
     #[must_use]
     pub fn command_without_files(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.witness);
@@ -89,10 +89,10 @@ impl Pair {
         command
     }
 
-    /// Applies the source's files to their end.
+    /// Applies the source's files to their end. Returns the applier's report.
     ///
     /// # Errors
-    /// With the applier's output when it failed.
+    /// If the applier fails; with its output.
     pub fn apply(&self, arguments: &[&str]) -> Result<serde_json::Value> {
         let done = self.run(arguments)?;
         let said = String::from_utf8_lossy(&done.stderr);
@@ -100,10 +100,10 @@ impl Pair {
         serde_json::from_slice(&done.stdout).with_context(|| format!("unexpected report: {said}"))
     }
 
-    /// The same, whatever its result.
+    /// Runs the applier to its end, and returns its output even if it fails.
     ///
     /// # Errors
-    /// When it cannot be started, or hangs.
+    /// If the applier cannot be started, or hangs.
     pub fn run(&self, arguments: &[&str]) -> Result<Output> {
         let done = bounded_run::run("witness apply", self.command(arguments)?, Vec::new(), LIMIT)?;
         Ok(Output {
@@ -113,10 +113,10 @@ impl Pair {
         })
     }
 
-    /// Starts it and kills it after a while, unless it has ended before. Returns whether it had.
+    /// Starts the applier, and kills it after the time `after`, unless it has ended before. Returns whether it had ended.
     ///
     /// # Errors
-    /// When it cannot be started, or failed before it was killed.
+    /// If the applier cannot be started, or fails before it is killed.
     pub fn apply_and_kill(&self, arguments: &[&str], after: Duration) -> Result<bool> {
         let mut started = None;
         self.apply_and_kill_once(arguments, || {
@@ -126,10 +126,11 @@ impl Pair {
         })
     }
 
-    /// Starts it and kills it once the target has so many more transactions, unless it has ended before. Returns whether it had.
+    /// Starts the applier, and kills it when the target has `more` further transactions, unless it has ended before. Returns
+    /// whether it had ended.
     ///
     /// # Errors
-    /// As [`Pair::apply_and_kill`], or when the target does not get that many.
+    /// As [`Pair::apply_and_kill`], or if the target does not receive that many transactions.
     pub fn apply_and_kill_behind(&self, arguments: &[&str], more: u64) -> Result<bool> {
         let wanted = self.applied()? + more;
         let deadline = Instant::now() + LIMIT;
@@ -139,7 +140,7 @@ impl Pair {
         })
     }
 
-    /// Polls `is_time` from the start on.
+    /// Starts the applier, polls `is_time`, and kills the applier when it is true.
     fn apply_and_kill_once(
         &self,
         arguments: &[&str],
@@ -159,26 +160,26 @@ impl Pair {
         Ok(false)
     }
 
-    /// Number of turns to commit taken since the target's start.
+    /// Returns how often a session has taken its turn to commit since the target's start.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn turns_taken(&self) -> Result<u64> {
         let taken = "SELECT COALESCE(SUM(count_star), 0) FROM performance_schema.events_statements_summary_by_digest \
                      WHERE digest_text LIKE 'UPDATE `witness_applier`%'";
         Ok(self.target.client().value(taken)?.parse()?)
     }
 
-    /// Number of the source's transactions that the target has.
+    /// Returns how many of the source's transactions the target has.
     fn applied(&self) -> Result<u64> {
         let gtids: GtidSet = self.target.client().gtid_executed()?.parse()?;
         Ok(u64::try_from(gtids.count())?)
     }
 
-    /// Checks that the target equals the source, table by table and GTID by GTID.
+    /// Checks that the target has the same tables and GTIDs as the source.
     ///
     /// # Errors
-    /// With the difference.
+    /// If there is a difference; with the first one.
     pub fn compare(&self, schema: &str) -> Result<()> {
         let (source, target) = (self.source.client(), self.target.client());
         let (written, applied) = (source.gtid_executed()?, target.gtid_executed()?);

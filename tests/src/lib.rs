@@ -1,5 +1,5 @@
-//! Shared code of the whole-system tests: writers that record every acknowledgement, and each test's final checks. The tests run real
-//! `witness` processes around a real mysqld; without a mysqld they fail.
+//! Code that the whole-system tests have in common: writers that record every acknowledgement, and each test's final checks. The
+//! tests run real `witness` processes around a real mysqld. Without a mysqld they fail.
 
 mod agreement;
 mod applied;

@@ -1,5 +1,5 @@
-//! A documentation page whose blocks a test runs unchanged, except for an example's words, which it replaces by its own. Each block is run,
-//! or left out for a reason that the test states.
+//! A documentation page whose code blocks a test runs. The blocks are unchanged, except that the test replaces words of the example by its
+//! own. Each block is either run, or left out for a reason that the test states.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::bounded_run::{Finished, run, write_program};
 use testkit::documentation::{Block, blocks};
 
-/// The blocks of a page that were not taken yet.
+/// The blocks of a page that the test has neither run nor left out yet.
 #[derive(Debug)]
 pub struct Page {
     name: String,
@@ -19,7 +19,7 @@ pub struct Page {
     words: Vec<Word>,
 }
 
-/// A word of the example, and its replacement.
+/// A word of the example, and the test's replacement.
 #[derive(Debug)]
 struct Word {
     example: String,
@@ -28,10 +28,10 @@ struct Word {
 }
 
 impl Page {
-    /// The page with this path in the checkout.
+    /// Opens the page with this path in the checkout.
     ///
     /// # Errors
-    /// When it cannot be read, or has no blocks.
+    /// If the page cannot be read, or has no blocks.
     pub fn open(name: &str) -> Result<Self> {
         Ok(Self {
             left: blocks(name)?,
@@ -40,7 +40,8 @@ impl Page {
         })
     }
 
-    /// Replaces these words of the example in blocks taken from now on. Of two that begin at the same place, the longer one counts.
+    /// Replaces words of the example in blocks that are taken from now on. If two examples begin at the same place, the longer one is
+    /// replaced.
     pub fn replace(&mut self, example: &str, own: impl Into<String>) {
         let own = own.into();
         match self.words.iter_mut().find(|word| word.example == example) {
@@ -53,16 +54,16 @@ impl Page {
         }
     }
 
-    /// Takes the block of this language that contains these words, with the replacements.
+    /// Returns the block of this language that contains these words, with the replacements.
     ///
     /// # Errors
-    /// Unless exactly one of the remaining blocks contains them.
+    /// If not exactly one of the remaining blocks contains them.
     pub fn take(&mut self, language: &str, words: &str) -> Result<String> {
         let block = self.only(language, words)?;
         Ok(self.in_own_words(&block.text))
     }
 
-    /// Leaves out such a block, for this reason.
+    /// Leaves out the block of this language that contains these words, for a reason.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -75,10 +76,10 @@ impl Page {
         Ok(())
     }
 
-    /// Checks that every block was taken or left out, and that every replaced word occurs.
+    /// Checks that every block was taken or left out, and that every replaced word occurred.
     ///
     /// # Errors
-    /// With the remaining ones.
+    /// If blocks or words remain; with these blocks or words.
     pub fn ends(self) -> Result<()> {
         let Self { name, left, words } = self;
         ensure!(left.is_empty(), "no step has run this of {name}: {left:?}");
@@ -100,7 +101,7 @@ impl Page {
         Ok(self.left.remove(at))
     }
 
-    /// In one pass: replaced text is not an example any longer.
+    /// Replaces the words in one pass, so that replaced text is not replaced again.
     fn in_own_words(&mut self, text: &str) -> String {
         self.words
             .sort_by_key(|word| std::cmp::Reverse(word.example.len()));
@@ -124,7 +125,7 @@ impl Page {
     }
 }
 
-/// The environment of blocks: a folder, with programs that take precedence over the machine's.
+/// The environment of blocks: a folder, and programs that take precedence over the machine's programs.
 #[derive(Debug)]
 pub struct Shell {
     folder: PathBuf,
@@ -133,10 +134,10 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// A shell without added programs. Times are in UTC.
+    /// Creates a shell without added programs. Its time zone is UTC.
     ///
     /// # Errors
-    /// When their folder cannot be made.
+    /// If the folder of the programs cannot be created.
     pub fn in_folder(folder: &Path) -> Result<Self> {
         let programs = folder.join("programs");
         fs::create_dir(&programs)?;
@@ -147,10 +148,10 @@ impl Shell {
         })
     }
 
-    /// Adds a program, as [`write_program`] does.
+    /// Adds a program, with the arguments of [`write_program`].
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the program cannot be written.
     pub fn add(&self, name: &str, before: &[OsString], after: &[String]) -> Result<PathBuf> {
         write_program(&self.programs, name, before, after)
     }
@@ -161,10 +162,10 @@ impl Shell {
         self.variables.push((variable.to_owned(), value.into()));
     }
 
-    /// Runs a block in a folder below this one, or in this one (`.`), up to the first failing command.
+    /// Runs a block in a folder below this one (`.` for this one), up to the first command that fails.
     ///
     /// # Errors
-    /// When it does not end in time; the result holds its own failure.
+    /// If the block does not end in time. If a command fails, that is in the result.
     pub fn run_in(&self, folder: &str, block: &str, limit: Duration) -> Result<Finished> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path);
@@ -184,7 +185,7 @@ impl Shell {
     /// Runs a block in this folder; returns its standard output.
     ///
     /// # Errors
-    /// When it does not end in time, or fails.
+    /// If the block does not end in time, or fails.
     pub fn run(&self, block: &str, limit: Duration) -> Result<String> {
         let said = self.run_in(".", block, limit)?.into_text(block)?;
         println!("{said}");

@@ -1,5 +1,5 @@
-//! A ring with several database members, each with a mysqld as its child, the clients' account and the table of acknowledged rows. Members
-//! 0 and 3 onwards are database members, 1 and 2 witnesses.
+//! A ring with several database members, which start a mysqld each. It has the clients' account and the table of acknowledged rows.
+//! Members 1 and 2 are witnesses; member 0 and the members from 3 on are database members.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::written_rows::MAKE_ROWS;
 
 const READY_LIMIT: Duration = Duration::from_secs(90);
 
-/// A ring with so many database members; the first one is the primary.
+/// Starts a ring with this many database members; the first one is the primary.
 ///
 /// # Errors
-/// When it does not start; the message holds the members' last log lines.
+/// If the ring does not start; the message contains the members' last log lines.
 pub fn replicaset(databases: usize) -> Result<Cluster> {
     replicaset_with(databases, |options| options)
 }
 
-/// The same with changed options.
+/// As [`replicaset`], with options changed by `adjust`.
 ///
 /// # Errors
 /// As [`replicaset`].
@@ -33,7 +33,7 @@ pub fn replicaset_with(
     replicaset_in(vec![None; databases], adjust)
 }
 
-/// The same with a database member for each data directory: a permanent or a temporary one.
+/// As [`replicaset_with`], with a database member for each data directory: at this path, or in a temporary folder.
 ///
 /// # Errors
 /// As [`replicaset`].
@@ -50,7 +50,7 @@ pub fn replicaset_in(
     let options = adjust(ClusterOptions::new(first).with_more(databases));
     let mut set = Cluster::prepare(&witness_binary(Profile::Dev)?, options)?;
     set.bootstrap()?;
-    // An administrator's writes to a replica would be errant.
+    // An administrator's writes to a replica would be errant, so they are written to the primary.
     set.promote_the_first(READY_LIMIT)?;
     set.create_client(0, MAKE_ROWS)?;
     Ok(set)

@@ -11,23 +11,24 @@ use testkit::mysqld::sysbench::{Sysbench, SysbenchRun};
 use crate::writers::Writers;
 use crate::written_rows::make_rows;
 
-/// Number of commits that shows that writes continue.
+/// The number of commits that shows that writes continue.
 const SOME: usize = 20;
 const SOON: Duration = Duration::from_secs(30);
 
-/// The starting point of most tests.
+/// A ring around a mysqld: the starting point of most tests.
 pub struct Scene {
-    /// The ring. Before the server, because it is dropped first.
+    /// The ring. It is declared before the server, because it must be dropped first.
     pub ring: Cluster,
     /// The primary.
     pub server: Mysqld,
 }
 
 impl Scene {
-    /// A ring with the defaults of a test, changed by `adjust`, around a fresh mysqld.
+    /// Starts a ring around a fresh mysqld, with the default options of a test, changed by
+    /// `adjust`.
     ///
     /// # Errors
-    /// When it does not start; the message holds the members' last log lines.
+    /// If the ring does not start; the message contains the members' last log lines.
     pub fn launch(adjust: impl FnOnce(ClusterOptions) -> ClusterOptions) -> Result<Self> {
         let server = Mysqld::launch(&MysqlTree::require())?;
         let options = adjust(ClusterOptions::around(&server));
@@ -36,10 +37,10 @@ impl Scene {
         Ok(Self { ring, server })
     }
 
-    /// sysbench in the background, on prepared tables.
+    /// Starts sysbench in the background, on prepared tables.
     ///
     /// # Errors
-    /// With sysbench's message.
+    /// If sysbench fails; with its message.
     pub fn start_load(&self, threads: u32, duration: Duration) -> Result<SysbenchRun> {
         let load = Sysbench::on(&self.server)
             .tables(2, 1000)
@@ -49,10 +50,10 @@ impl Scene {
         load.start()
     }
 
-    /// Writers whose first commits have been acknowledged.
+    /// Starts writers, and waits until their first commits are acknowledged.
     ///
     /// # Errors
-    /// When none is acknowledged.
+    /// If no commit is acknowledged.
     pub fn start_writers(&self, writers: u64) -> Result<Writers> {
         let writers = Writers::at(&self.server, writers, 0);
         writers.wait_for_more(SOME, SOON)?;

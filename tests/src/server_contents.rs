@@ -1,4 +1,5 @@
-//! All contents that a follower must share with its server: schemas, tables with their rows, stored programs, accounts.
+//! Reads everything that a follower must have in common with its server: schemas, tables with their rows, stored
+//! programs, accounts.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +9,11 @@ use testkit::mysqld::MysqlClient;
 /// A server's contents, by name: definitions and sorted rows.
 pub type ServerContents = BTreeMap<String, Vec<Vec<String>>>;
 
-/// A server's own schemas.
+/// The schemas that every server has for itself.
 const OWN: &str = "('mysql', 'sys', 'information_schema', 'performance_schema', 'witness_applier')";
-/// Separator in the client's output between the answers of several queries.
+/// Separates the results of several queries in the client's output.
 const MARK: &str = "== ";
-/// The tables of accounts and other objects that statements make.
+/// The system tables with accounts and other objects that statements create.
 const SYSTEM_TABLES: [&str; 11] = [
     "user",
     "db",
@@ -27,10 +28,10 @@ const SYSTEM_TABLES: [&str; 11] = [
     "func",
 ];
 
-/// Reads all of it.
+/// Reads a server's contents.
 ///
 /// # Errors
-/// When a query fails.
+/// If a query fails.
 pub fn server_contents(client: &MysqlClient) -> Result<ServerContents> {
     let questions = questions(client)?;
     let asked: Vec<String> = questions
@@ -60,7 +61,7 @@ pub fn server_contents(client: &MysqlClient) -> Result<ServerContents> {
     Ok(contents)
 }
 
-/// The first difference between two servers.
+/// Returns the first difference between two servers.
 #[must_use]
 pub fn difference(one: &ServerContents, other: &ServerContents) -> Option<String> {
     let names = one.keys().chain(other.keys());
@@ -78,7 +79,7 @@ pub fn difference(one: &ServerContents, other: &ServerContents) -> Option<String
     })
 }
 
-/// Names and queries.
+/// Returns the queries, each with a name.
 fn questions(client: &MysqlClient) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     let columns = client.sql(&format!(
@@ -148,7 +149,7 @@ fn questions(client: &MysqlClient) -> Result<Vec<(String, String)>> {
     Ok(all)
 }
 
-/// A name of one or two parts, given in hexadecimal.
+/// Quotes a name of one or two parts, which are given in hexadecimal.
 fn quoted(first: &str, second: &str) -> Result<String> {
     let part = |hex: &str| -> Result<String> {
         let bytes: Result<Vec<u8>, _> = (0..hex.len() / 2)
@@ -169,7 +170,7 @@ fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// Logged rows advance a follower's auto-increment counter by other steps.
+/// Removes the AUTO_INCREMENT counter from a table definition: logged rows advance it at a follower by other steps.
 fn without_counter(definition: &str) -> String {
     match definition.split_once(" AUTO_INCREMENT=") {
         Some((before, rest)) => {

@@ -1,4 +1,4 @@
-//! A stock replica of a member's binlog server, configured like an operator's.
+//! A stock replica of a member's binlog server, configured as an operator does.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::written_rows::MAKE_ROWS;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/binlog-server.md");
 const CONNECTED: Duration = Duration::from_secs(30);
 
-/// The page's number and interval of reconnects.
+/// Returns the number and the interval of reconnects that the documentation page recommends.
 fn retries_of_the_page() -> Result<String> {
     let page = std::fs::read_to_string(PAGE)?;
     let statement = page
@@ -27,16 +27,16 @@ fn retries_of_the_page() -> Result<String> {
     Ok(retries.join(", "))
 }
 
-/// See the module.
+/// A stock replica of a member's binlog server.
 pub struct StockReplica {
     server: Mysqld,
 }
 
 impl StockReplica {
-    /// A fresh mysqld that replicates from `source`; `how` are further options of CHANGE REPLICATION SOURCE.
+    /// Starts a fresh mysqld that replicates from `source`. `how` contains further options of CHANGE REPLICATION SOURCE.
     ///
     /// # Errors
-    /// When it does not start or does not connect.
+    /// If the replica does not start or does not connect.
     pub fn attach(server_id: u32, source: SocketAddr, how: &str) -> Result<Self> {
         let options = MysqldOptions::with_server_id(server_id);
         let statements = format!(
@@ -49,8 +49,9 @@ impl StockReplica {
         Self::start(&MysqlTree::require(), options, &statements)
     }
 
-    /// A replica of the oldest MySQL, by GTIDs, with workers that use the log's sequence numbers. It starts as from a backup of a primary
-    /// with these GTIDs and no row yet. It has the tables, but cannot read a newer server's password format.
+    /// Starts a replica of the oldest MySQL, by GTIDs, with workers that use the log's sequence numbers. It begins as if restored from a
+    /// backup of a primary that had these GTIDs and no rows. It has the tables already, because it cannot read a newer server's password
+    /// format.
     ///
     /// # Errors
     /// As [`Self::attach`].
@@ -81,10 +82,10 @@ impl StockReplica {
         Ok(replica)
     }
 
-    /// True if it is connected (`ON`, `CONNECTING`, `OFF`), and its last error.
+    /// Returns the state of the connection (`ON`, `CONNECTING`, `OFF`), and its last error.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn connection(&self) -> Result<(String, String)> {
         let query = "SELECT service_state, last_error_message FROM performance_schema.replication_connection_status";
         let rows = self.client().sql(query)?.0;
@@ -96,16 +97,16 @@ impl StockReplica {
         ))
     }
 
-    /// Its administrator's client.
+    /// Returns the administrator's client.
     #[must_use]
     pub fn client(&self) -> MysqlClient {
         self.server.client()
     }
 
-    /// Waits until it has the primary's executed transactions, and compares the tables of some schemas.
+    /// Waits until the replica has the primary's executed transactions, and compares the tables of some schemas.
     ///
     /// # Errors
-    /// When it does not get there in time, or differs.
+    /// If the replica does not have them in time, or the tables differ.
     pub fn equals(&self, primary: &MysqlClient, schemas: &[&str], limit: Duration) -> Result<()> {
         let executed = primary.gtid_executed()?;
         let client = self.client();
@@ -125,7 +126,7 @@ impl StockReplica {
         Ok(())
     }
 
-    /// Its replication status.
+    /// Returns the replication status as text.
     #[must_use]
     pub fn words(&self) -> String {
         let status = self.client().sql("SHOW REPLICA STATUS");

@@ -1,24 +1,24 @@
-//! The number of concurrent test clusters, independent of the machine's cores and the number of test threads.
+//! Limits the number of test clusters that run at the same time, whatever the number of cores and test threads.
 //!
-//! A test cluster is several processes with time limits. On two cores two of them can run, as long as no time limit is below tens of
-//! seconds; the others need the machine alone.
+//! A test cluster is several processes with time limits. On two cores, two clusters can run if no time limit is below tens of
+//! seconds. The other tests need the machine alone.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The turns of one test program.
+/// The limit of one test program.
 #[derive(Debug)]
 pub struct Turns {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// One running test cluster, while it lives.
+/// The permission for one running test cluster; it ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "the turn ends with it"]
 pub struct Turn(&'static Turns);
 
 impl Turns {
-    /// So many at the same time.
+    /// Allows this many clusters at the same time.
     #[must_use]
     pub const fn of(count: usize) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl Turns {
         }
     }
 
-    /// Waits for a turn. Every test of the program takes one before it starts anything.
+    /// Waits for a permission. Every test of the program calls this before it starts anything.
     pub fn take(&'static self) -> Turn {
         let mut free = self.free();
         while *free == 0 {
@@ -40,7 +40,7 @@ impl Turns {
         Turn(self)
     }
 
-    /// A failed test leaves the number as it is.
+    /// A panic in another test does not change the number, so a poisoned lock is accepted.
     fn free(&self) -> MutexGuard<'_, usize> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Clients that insert numbered rows into `acked.rows` and record acknowledged commits, with their times and latencies.
+//! Clients that insert numbered rows into `acked.rows`. They record the acknowledged commits with their times and latencies.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,10 @@ use testkit::mysqld::Mysqld;
 
 use crate::written_rows::{Record, WrittenRows, insert};
 
-/// A client that waits longer for an answer searches for the primary again; the outcome of its commit is unknown.
+/// If an answer takes longer than this, the client searches for the primary again. The outcome of its commit is then
+/// unknown.
 const CLIENT_LIMIT: Duration = Duration::from_secs(5);
-/// More than any wait that a test causes intentionally.
+/// Longer than any wait that a test causes intentionally.
 const ADMINISTRATOR_LIMIT: Duration = Duration::from_secs(120);
 /// The pause of a writer after each commit. Without one, the writers of a single test keep all cores busy, and everything that the test
 /// waits for takes longer.
@@ -29,18 +30,18 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 pub struct Place {
     /// The member's HTTP address.
     pub http: SocketAddr,
-    /// The socket of its mysqld.
+    /// The socket of the member's mysqld.
     pub socket: PathBuf,
 }
 
-/// How a writer connects to its server.
+/// How a writer finds its server.
 #[derive(Clone, Debug)]
 enum Way {
-    /// As the administrator of this server, whatever its role.
+    /// As the administrator of the mysqld with this socket, whatever the server's role.
     At(PathBuf),
-    /// As a client that asks each member for the primary, again after every error.
+    /// As a client that asks each member for the primary, and again after every error.
     Asking(Vec<Place>),
-    /// As a client of a proxy at this address.
+    /// As a client of a proxy with this address.
     Through(SocketAddr),
 }
 
@@ -52,13 +53,13 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// Starts so many at a server, over its socket. Their first row is `first_id`.
+    /// Starts this many writers, which connect to a server over its socket. Their first row has the number `first_id`.
     #[must_use]
     pub fn at(server: &Mysqld, writers: u64, first_id: u64) -> Self {
         Self::on(Way::At(server.socket()), writers, first_id)
     }
 
-    /// The same at the current primary of a cluster.
+    /// As [`Self::at`], with the current primary of a cluster.
     #[must_use]
     pub fn of(cluster: &Cluster, writers: u64, first_id: u64) -> Self {
         let members = cluster.databases().into_iter();
@@ -69,7 +70,7 @@ impl Writers {
         Self::on(Way::Asking(places.collect()), writers, first_id)
     }
 
-    /// The same, as clients that only have an address, which must lead to the primary.
+    /// As [`Self::at`], for clients that have only an address, which must lead to the primary.
     #[must_use]
     pub fn through(address: SocketAddr, writers: u64, first_id: u64) -> Self {
         Self::on(Way::Through(address), writers, first_id)
@@ -108,24 +109,24 @@ impl Writers {
         }
     }
 
-    /// Number of acknowledged commits so far.
+    /// Returns the number of acknowledged commits so far.
     #[must_use]
     pub fn acknowledged(&self) -> usize {
         self.record.acknowledged()
     }
 
-    /// Waits until `more` further commits are acknowledged.
+    /// Waits until `more` further commits are acknowledged. Returns how long it took.
     ///
     /// # Errors
-    /// When that takes longer than `limit`.
+    /// If it takes longer than `limit`.
     pub fn wait_for_more(&self, more: usize, limit: Duration) -> Result<Duration> {
         self.record.wait_for_more(more, limit)
     }
 
-    /// Lets every writer finish its pending commit, and returns all attempts.
+    /// Waits until every writer has finished its pending commit. Returns all attempted commits.
     ///
     /// # Errors
-    /// When one could not run.
+    /// If a writer could not run.
     pub fn finish(self) -> Result<WrittenRows> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.join();
@@ -180,7 +181,8 @@ impl Way {
     }
 }
 
-/// A connection to the reported primary, and its place's index. A member that does not answer within `limit` counts as none.
+/// Connects to the member that reports that it is the primary. Returns the connection and the index in `places`. A member
+/// that does not answer within `limit` is skipped.
 pub async fn connect_to_primary(
     places: &[Place],
     limit: Duration,
@@ -198,10 +200,10 @@ pub async fn connect_to_primary(
     None
 }
 
-/// A session of the clients' account over mysqld's socket, with this limit for each statement.
+/// Opens a session of the clients' account over mysqld's socket, with this time limit for each statement.
 ///
 /// # Errors
-/// When mysqld refuses the login.
+/// If mysqld refuses the login.
 pub async fn client_session(socket: &Path, limit: Duration) -> Result<Connection, LinkError> {
     Connection::open(&client(Endpoint::unix(socket), limit)).await
 }

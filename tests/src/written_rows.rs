@@ -1,4 +1,5 @@
-//! Numbered rows of a table: the writers' attempts, the acknowledgements with their times, and a check of their presence.
+//! Numbered rows of a table: the commits that writers attempted, the acknowledgements with their times, and a check that
+//! all acknowledged rows are present.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// Creates the table, if it is missing.
 ///
 /// # Errors
-/// With the server's message.
+/// If a statement fails; with the server's message.
 pub fn make_rows(server: &Mysqld) -> Result<()> {
     server.client().sql(MAKE_ROWS).map(drop)
 }
@@ -35,13 +36,13 @@ pub struct Commit {
     pub id: u64,
     /// When the statement was sent.
     pub started: Instant,
-    /// The time until its answer.
+    /// The time from the statement until its answer.
     pub took: Duration,
-    /// The server's error; `None` if it was acknowledged.
+    /// The server's error; `None` if the commit was acknowledged.
     pub error: Option<String>,
 }
 
-/// The attempted rows, for comparison with a server's.
+/// The rows that writers attempted to insert, for comparison with a server's rows.
 #[derive(Clone, Debug, Default)]
 pub struct WrittenRows {
     /// Every commit, in the order of the answers.
@@ -53,13 +54,13 @@ impl WrittenRows {
         self.commits.iter().filter(|commit| commit.error.is_none())
     }
 
-    /// The numbers of the acknowledged rows.
+    /// Returns the numbers of the acknowledged rows.
     #[must_use]
     pub fn acknowledged(&self) -> BTreeSet<u64> {
         self.answered().map(|commit| commit.id).collect()
     }
 
-    /// The errors, each with its row.
+    /// Returns the errors, each with the number of its row.
     #[must_use]
     pub fn errors(&self) -> Vec<(u64, String)> {
         self.commits
@@ -68,7 +69,7 @@ impl WrittenRows {
             .collect()
     }
 
-    /// The longest wait for an answer.
+    /// Returns the longest time until an answer.
     #[must_use]
     pub fn longest(&self) -> Duration {
         self.commits
@@ -78,24 +79,24 @@ impl WrittenRows {
             .unwrap_or_default()
     }
 
-    /// The longest time between two acknowledgements.
+    /// Returns the longest time between two acknowledgements.
     #[must_use]
     pub fn longest_pause(&self) -> Duration {
         let moments = self.answered().map(|commit| commit.started + commit.took);
         longest_gap(moments).unwrap_or_default()
     }
 
-    /// Both combined.
+    /// Combines two records.
     #[must_use]
     pub fn and(mut self, more: Self) -> Self {
         self.commits.extend(more.commits);
         self
     }
 
-    /// Fails unless a server has every acknowledged row.
+    /// Checks that a server has every acknowledged row.
     ///
     /// # Errors
-    /// With the lost rows.
+    /// If rows are missing; with these rows.
     pub fn ensure_all_are_in(&self, client: &MysqlClient) -> Result<()> {
         let rows = client.sql("SELECT id FROM acked.rows")?;
         let present: BTreeSet<u64> = rows
@@ -115,7 +116,7 @@ impl WrittenRows {
     }
 }
 
-/// The record that running writers share.
+/// The record to which all running writers add.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record(Arc<Mutex<WrittenRows>>);
 
@@ -131,12 +132,12 @@ impl Record {
         });
     }
 
-    /// Number of acknowledged commits so far.
+    /// Returns the number of acknowledged commits so far.
     pub(crate) fn acknowledged(&self) -> usize {
         self.lock().answered().count()
     }
 
-    /// Waits until `more` further commits are acknowledged.
+    /// Waits until `more` further commits are acknowledged. Returns how long it took.
     pub(crate) fn wait_for_more(&self, more: usize, limit: Duration) -> Result<Duration> {
         let (started, wanted) = (Instant::now(), self.acknowledged() + more);
         let what = format!("{more} further commits are acknowledged");
@@ -146,7 +147,7 @@ impl Record {
         Ok(started.elapsed())
     }
 
-    /// Everything so far.
+    /// Returns everything recorded so far.
     pub(crate) fn written(&self) -> WrittenRows {
         self.lock().clone()
     }

@@ -1,5 +1,5 @@
-//! Rows a second from a log in memory into the in-memory database: decoder, keys, scheduler, workers, commits. Each transaction has four
-//! rows: three new ones, and an increment of one of 64 counters.
+//! Measures rows per second from a log in memory into the in-memory database: decoder, keys, scheduler, workers, commits. Each
+//! transaction has four rows: three inserts, and an increment of one of 64 counters.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +25,7 @@ pub(crate) const WORKERS: [usize; 4] = [1, 2, 4, 8];
 const COUNTERS: i64 = 64;
 const ROWS: usize = 4;
 
-/// A log, made once for all runs.
+/// A log that is created once for all runs.
 pub(crate) struct Log {
     transactions: Arc<Vec<FramedTransaction>>,
 }
@@ -72,7 +72,7 @@ pub(crate) fn shape() -> TableShape {
 }
 
 impl Log {
-    /// The first transaction inserts the counters.
+    /// Creates the log. The first transaction inserts the counters.
     pub(crate) fn make(transactions: usize) -> Result<Self> {
         let table = table();
         let row = |id: i64, value: i64| vec![Value::BigInt(id), Value::BigInt(value)];
@@ -101,7 +101,7 @@ impl Log {
         })
     }
 
-    /// Rows a second of one run into the in-memory database.
+    /// Returns the rows per second of one run into the in-memory database.
     pub(crate) async fn rows_per_second(&self, policy: Policy, workers: usize) -> Result<f64> {
         let options = Options {
             policy,
@@ -112,7 +112,7 @@ impl Log {
         Ok(per_second * ROWS as f64)
     }
 
-    /// Transactions a second of one run with one worker.
+    /// Returns the transactions per second of one run with one worker.
     pub(crate) async fn transactions_per_second(&self, backend: Arc<impl Backend>) -> Result<f64> {
         let options = Options {
             policy: Policy::Rows,
@@ -122,7 +122,7 @@ impl Log {
         self.per_second(backend, &options).await
     }
 
-    /// Transactions a second, without the time to drop the database.
+    /// Returns transactions per second. The time to drop the database is not included.
     async fn per_second(&self, backend: Arc<impl Backend>, options: &Options) -> Result<f64> {
         let source = FromMemory {
             transactions: Arc::clone(&self.transactions),
@@ -148,7 +148,7 @@ impl Log {
     }
 }
 
-/// An empty one.
+/// Creates an empty in-memory database.
 pub(crate) fn memory_database() -> Arc<MemoryBackend> {
     let backend = MemoryBackend::default();
     backend.put_table(shape());

@@ -1,8 +1,8 @@
-//! Speed of the applier's parts: its scheduler alone, its own cost on one core, and the whole path from a log in memory into the in-memory
-//! database. Also C5's adversarial workload with its primary, in virtual time (see `virtual_time`).
+//! Measures the speed of the applier's parts: the scheduler alone, the applier's own cost on one core, and the whole path from a log in
+//! memory into the in-memory database. It also computes C5's adversarial workload with its primary in virtual time (see `virtual_time`).
 //!
 //! `cargo bench --bench applier` prints tables, writes `target/figures/applier.json`, and draws `docs/img/applier.svg`. With `-- --quick`
-//! it is short and writes nothing.
+//! the bench is short and writes nothing.
 
 mod in_memory;
 mod one_core;
@@ -29,13 +29,13 @@ use crate::virtual_time::{COMMITS, Costs, INSERTS};
 /// The extent of the measurements.
 struct Plan {
     rounds: usize,
-    /// Row writes of a round of the scheduler alone.
+    /// Row writes in a round of the scheduler alone.
     scheduler_rows: usize,
-    /// Transactions of a run on one core.
+    /// Transactions in a run on one core.
     one_core: usize,
-    /// Transactions of a run into the in-memory database.
+    /// Transactions in a run into the in-memory database.
     in_memory: usize,
-    /// Transactions of the adversarial workload.
+    /// Transactions in the adversarial workload.
     adversarial: usize,
 }
 
@@ -118,7 +118,7 @@ fn adversarial(plan: &Plan) -> Result<Vec<Adversarial>> {
     Ok(all)
 }
 
-/// Checks of results that do not depend on the machine.
+/// Checks results that do not depend on the machine.
 fn check(report: &Report) -> Result<()> {
     for commit in COMMITS {
         for (inserts, ratio) in report.line("rows", commit) {
@@ -139,7 +139,7 @@ fn check(report: &Report) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    // `cargo test` also runs benches: that checks that they work, without usable figures.
+    // `cargo test` runs benches with `--test`, to check that they work. The figures are then not usable.
     let short = ["--test", "--quick"];
     let quick = std::env::args().any(|argument| short.contains(&argument.as_str()));
     let plan = if quick { QUICK } else { WHOLE };
@@ -169,13 +169,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-// Transactions a second that the scheduler adds, releases and removes, on one core and without anything else. C5-MyRocks's did 95,683
-// (section 6.2 of the paper, inserts of unique rows).
+// Measures how many transactions per second the scheduler adds, releases and removes, on one core and without anything else. C5-MyRocks
+// processed 95,683 (section 6.2 of the paper, inserts of unique rows).
 
-/// Concurrently open transactions.
+/// The number of transactions that are open at the same time.
 const OPEN: usize = 1_000;
 
-/// Transactions a second, each with so many inserts of unique rows: the table's key is shared, the row's own exclusive.
+/// Returns transactions per second. Each transaction inserts `rows` unique rows, which use the table's key shared and their own keys
+/// exclusively.
 pub(crate) fn transactions_per_second(policy: Policy, rows: usize, transactions: usize) -> f64 {
     let logs: Vec<Vec<[KeyAccess; 2]>> = (0..transactions)
         .map(|number| (0..rows).map(|row| keys(number * rows + row)).collect())
@@ -202,7 +203,7 @@ fn finish(scheduler: &mut Scheduler, seq: Option<BatchSeq>) {
 }
 
 fn keys(row: usize) -> [KeyAccess; 2] {
-    // Evenly distributed, as hashes are.
+    // The values are evenly distributed, as hashes are.
     let hash = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     [
         KeyAccess {

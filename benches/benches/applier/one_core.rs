@@ -1,5 +1,5 @@
-//! The applier's own cost on one core, from a log in memory. The target is a database that discards everything, or the in-memory database,
-//! which takes most of the time. One thread, one worker.
+//! Measures the applier's own cost on one core with one thread and one worker, from a log in memory. The target is either a database that
+//! discards everything, or the in-memory database, which takes most of the time.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use testkit::statistics::Spread;
 use crate::in_memory::{Log, memory_database, shape};
 use crate::report::OneCore;
 
-/// Measures both, in turn.
+/// Measures both targets in turn.
 pub(crate) fn one_core(rounds: usize, transactions: usize) -> Result<Vec<OneCore>> {
     let log = Log::make(transactions)?;
     let thread = tokio::runtime::Builder::new_current_thread()
@@ -39,7 +39,7 @@ pub(crate) fn one_core(rounds: usize, transactions: usize) -> Result<Vec<OneCore
     ])
 }
 
-/// A database without rows: it only records what is committed.
+/// A database without rows, which only records the committed transactions.
 #[derive(Debug, Default)]
 struct TakesEverything {
     executed: Arc<Mutex<GtidSet>>,

@@ -1,5 +1,5 @@
-//! The picture of the adversarial workload, as the paper's Figures 7 and 11: the backup's throughput relative to its primary's
-//! over the inserts in a transaction.
+//! Draws the adversarial workload as the paper does in Figures 7 and 11: the backup's throughput relative to its primary's, by
+//! the number of inserts in a transaction.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use crate::virtual_time::{COMMITS, INSERTS, THREADS};
 const SIZE: (u32, u32) = (640, 380);
 const FONT: &str = "sans-serif";
 
-/// A line's policy, commit cost, colour and label.
+/// Returns the policy, commit cost, colour and label of each line.
 fn lines() -> [(&'static str, u64, RGBColor, String); 4] {
     let transactions = |commit, colour| {
         let label = match commit {
@@ -35,7 +35,7 @@ fn lines() -> [(&'static str, u64, RGBColor, String); 4] {
     ]
 }
 
-/// Draws it.
+/// Draws the picture.
 pub(crate) fn draw(report: &Report) -> Result<String> {
     picture(
         SIZE,
@@ -78,29 +78,29 @@ pub(crate) fn draw(report: &Report) -> Result<String> {
     )
 }
 
-// The tables and the figures. Pure.
+// Formats the tables and the figures. Pure.
 
-/// The scheduler alone.
+/// The speed of the scheduler alone.
 pub(crate) struct SchedulerSpeed {
     pub(crate) policy: &'static str,
     pub(crate) rows: usize,
     pub(crate) tps: Spread,
 }
 
-/// The applier on one core, with one worker.
+/// The speed of the applier on one core, with one worker.
 pub(crate) struct OneCore {
     pub(crate) into: &'static str,
     pub(crate) transactions_per_second: Spread,
 }
 
-/// The whole path into the in-memory database.
+/// The speed of the whole path into the in-memory database.
 pub(crate) struct InMemory {
     pub(crate) policy: &'static str,
     pub(crate) workers: usize,
     pub(crate) rows_per_second: Spread,
 }
 
-/// A backup with its primary in virtual time.
+/// The throughput of a backup relative to its primary, in virtual time.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Adversarial {
     pub(crate) policy: &'static str,
@@ -117,11 +117,11 @@ pub(crate) struct Report {
     pub(crate) adversarial: Vec<Adversarial>,
 }
 
-/// Rows per transaction of the single figure for the scheduler's speed.
+/// The number of rows per transaction for the key `scheduler_tps` of the figures.
 const ROWS_OF_SCHEDULER_TPS: usize = 4;
 
 impl Report {
-    /// The ratios of one line, by inserts.
+    /// Returns the ratios of one line, each with its number of inserts.
     pub(crate) fn line(&self, policy: &str, commit: u64) -> Vec<(usize, f64)> {
         let all = self.adversarial.iter();
         let line = all.filter(|one| one.policy == policy && one.commit_in_writes == commit);
@@ -129,7 +129,7 @@ impl Report {
             .collect()
     }
 
-    /// For the terminal.
+    /// Returns the tables for the terminal.
     pub(crate) fn tables(&self) -> String {
         let mut text = String::from("scheduler alone, transactions/s\n");
         for one in &self.scheduler {
@@ -180,7 +180,7 @@ impl Report {
         text
     }
 
-    /// Sets the entries of the figures.
+    /// Adds the results to the figures.
     pub(crate) fn put_into(&self, figures: &mut Figures) -> Result<()> {
         let rows_policy = self.scheduler.iter().filter(|one| one.policy == "rows");
         let by_rows: BTreeMap<usize, Spread> = rows_policy.map(|one| (one.rows, one.tps)).collect();

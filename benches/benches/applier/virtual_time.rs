@@ -1,18 +1,20 @@
-//! C5's adversarial workload in virtual time: every transaction inserts n rows of its own, then updates one row common to all. Both sides
-//! have m threads, a cost for each row write, and a cost for each commit; nothing else takes time.
+//! C5's adversarial workload in virtual time. Every transaction inserts n rows, then updates one row that all transactions update (the hot
+//! row). Primary and backup each have m threads, a cost for each row write, and a cost for each commit. Nothing else takes time.
 //!
-//! * **The primary** uses two-phase locking. The inserts of m transactions run in parallel. The update waits for the row's lock in FIFO
-//!   order, and holds it until the commit is done. That order is the log's.
-//! * **The backup** is this project's plan, with the real scheduler: a worker's task takes the time of its rows and its commit. Commits are
+//! * **The primary** uses two-phase locking. The inserts of m transactions run in parallel. The update waits for the row's lock, in FIFO
+//!   order, and keeps the lock until the commit is done. The log has this order.
+//! * **The backup** is this project's plan with the real scheduler. A worker's call takes the time of its rows and its commit. Commits are
 //!   in the log's order.
 //!
-//! Let w be the cost of a write and c that of a commit, with the hot row limiting the primary: its period is w + c. A policy that runs
-//! conflicting transactions sequentially has (n + 1) w + c. Its share of the primary's throughput is (w + c) / ((n + 1) w + c), down to 1/m
-//! where the primary's cores limit it. Only c / w depends on the machine.
+//! Let w be the cost of a row write and c the cost of a commit. If the hot row limits the primary, the primary completes a transaction
+//! every w + c. A policy that runs conflicting transactions sequentially completes one every (n + 1) w + c. Its throughput relative to
+//! the primary's is (w + c) / ((n + 1) w + c). It is at least 1/m, because the primary's cores limit the primary as well. Only c / w
+//! depends on the machine.
 //!
-//! With c = 0, the model of the paper's proof with d = e, that share goes to 1/m = 0.05. The paper measured 0.40 with 128 inserts
-//! (Figure 11) and 0.38 with 64 (Figure 7): solved for c, 84 w and 38 w. `COMMITS` has these. The end of each curve is thus given; its
-//! shape and the line of `rows` follow. Figure 7 begins lower (0.70 with one insert), which no cost of a commit explains.
+//! With c = 0, which is the model of the paper's proof with d = e, this ratio approaches 1/m = 0.05. The paper measured 0.40 with 128
+//! inserts (Figure 11) and 0.38 with 64 (Figure 7). Solved for c, these are 84 w and 38 w, the values of `COMMITS`. So the end of each
+//! curve is given; its shape and the curve of `rows` are results. Figure 7 begins lower (0.70 with one insert), which the cost of a commit
+//! does not explain.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,22 +31,22 @@ use applier::scheduler::Policy;
 use applier::transaction::{Body, RowChanges, RowWrite, Seq, Transaction};
 use binlog_format::gtid::{Gno, Gtid, SourceId, Tag};
 
-/// The paper's m.
+/// The number of threads, m in the paper.
 pub(crate) const THREADS: usize = 20;
-/// Inserts in a transaction.
+/// The numbers of inserts in a transaction, n.
 pub(crate) const INSERTS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// Cost of a commit, in row writes; the first one is that of the picture.
+/// The costs of a commit, in row writes. The picture uses the first one.
 pub(crate) const COMMITS: [u64; 3] = [84, 38, 0];
 
-/// Duration of a row write. Only ratios matter, and the whole log must end before the plan's trial of a single worker.
+/// The duration of a row write. Only ratios matter. The whole log must end before the plan's first measurement of a single worker.
 const WRITE: Duration = Duration::from_nanos(1);
-/// Transactions read ahead by the backup.
+/// How many transactions the backup reads ahead.
 const AHEAD: usize = 400;
 
-/// The costs in time.
+/// The costs of operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
-    /// A commit, in row writes.
+    /// The cost of a commit, in row writes.
     pub(crate) commit: u64,
 }
 
@@ -54,8 +56,8 @@ impl Costs {
     }
 }
 
-/// Throughput in the steady state, in transactions a second of virtual time, from the moments of commits. Threads that began together
-/// proceed in rounds, so that whole rounds are counted.
+/// Computes the throughput in the steady state from the times of commits, in transactions per second of virtual time. Threads that begin
+/// together proceed in rounds, so only whole rounds are counted.
 fn throughput(commits: &[Duration]) -> Result<f64> {
     let last = commits.len().saturating_sub(1);
     let counted = last / 2 / THREADS * THREADS;
@@ -67,14 +69,14 @@ fn throughput(commits: &[Duration]) -> Result<f64> {
     }
 }
 
-/// The primary's throughput.
+/// Computes the primary's throughput.
 pub(crate) fn primary(inserts: usize, costs: Costs, transactions: usize) -> Result<f64> {
     let mut threads: BinaryHeap<Reverse<Duration>> = (0..THREADS)
         .map(|_| Reverse(costs.of(inserts, 0)))
         .collect();
     let mut free = Duration::ZERO;
     let mut commits = Vec::new();
-    // The lock is FIFO, so that transactions can be taken in the order of their requests.
+    // The lock is FIFO, so transactions can be processed in the order in which they request it.
     while commits.len() < transactions
         && let Some(Reverse(asks)) = threads.pop()
     {
@@ -90,11 +92,11 @@ pub(crate) fn primary(inserts: usize, costs: Costs, transactions: usize) -> Resu
 struct Call {
     ends: Duration,
     worker: WorkerId,
-    /// The times of its commits.
+    /// The times of the commits in this call.
     commits: Vec<Duration>,
 }
 
-/// The throughput of a backup that locks rows until the commit, from a complete log.
+/// Computes the throughput of a backup that locks rows until the commit, for a log that is complete from the beginning.
 pub(crate) fn backup(
     policy: Policy,
     inserts: usize,
@@ -104,7 +106,7 @@ pub(crate) fn backup(
     let options = Options {
         policy,
         workers: THREADS,
-        // Nothing here waits for locks unknown to the scheduler.
+        // No write waits for a lock that the scheduler does not track.
         stall_after: Duration::from_secs(1_000_000),
         ..Options::default()
     };
@@ -161,7 +163,7 @@ fn rows_of(transaction: &Transaction) -> usize {
     }
 }
 
-/// The hot row's key; those of inserts are above it.
+/// The key of the hot row. The keys of inserted rows are higher.
 const HOT: u64 = 1;
 
 fn transaction(seq: Seq, inserts: usize) -> Result<Transaction> {

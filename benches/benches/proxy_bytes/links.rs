@@ -1,4 +1,4 @@
-//! The traffic over each link between two members.
+//! Counts the traffic over each link between two members.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,28 +20,28 @@ use crate::delay_timer::DelayTimer;
 
 /// The largest TCP payload of a segment on Ethernet, with timestamps.
 const SEGMENT_BYTES: u64 = 1448;
-/// The headers of IPv4 and of TCP with timestamps.
+/// The size of the headers of IPv4 and of TCP with timestamps.
 const SEGMENT_HEADER_BYTES: u64 = 52;
 
-/// The use of a link.
+/// What a link is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Entries, heartbeats, votes: a member's own messages.
+    /// A member's own messages: entries, heartbeats, votes.
     Own,
-    /// Sessions with a proxy for its destinations.
+    /// Sessions with a proxy for the proxy's destinations.
     Proxied,
 }
 
-/// The sender.
+/// Which of the two members sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Heading {
-    /// The caller.
+    /// The caller sends.
     There,
-    /// The callee.
+    /// The callee sends.
     Back,
 }
 
-/// One member calls the other, and one of them sends.
+/// One direction of a link: `from` calls `to`, and one of them sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LinkId {
     pub(crate) from: MemberId,
@@ -50,19 +50,19 @@ pub(crate) struct LinkId {
     pub(crate) heading: Heading,
 }
 
-/// The traffic over a link, over all of its connections.
+/// The traffic over a link, summed over all its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// TCP payload: all of HTTP/2 and gRPC.
+    /// Bytes of TCP payload, which includes HTTP/2 and gRPC.
     pub(crate) bytes: u64,
-    /// Reads of the forwarder: about as many as writes of the members.
+    /// The number of reads by the forwarder, about as many as writes by the members.
     pub(crate) messages: u64,
-    /// The fewest segments that these reads need.
+    /// The smallest number of TCP segments that these reads need.
     segments: u64,
 }
 
 impl Count {
-    /// With TCP and IP headers, but without pure acknowledgements.
+    /// Returns the bytes with TCP and IP headers, without pure acknowledgements.
     pub(crate) fn bytes_with_headers(self) -> u64 {
         self.bytes + self.segments * SEGMENT_HEADER_BYTES
     }
@@ -139,12 +139,12 @@ impl Links {
     }
 }
 
-/// The traffic over all links until a moment, or between two.
+/// The traffic over all links until some time, or between two times.
 #[derive(Clone, Debug)]
 pub(crate) struct Counts(BTreeMap<LinkId, Count>);
 
 impl Counts {
-    /// The traffic after `earlier`.
+    /// Returns the traffic after `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let later = self.0.iter().map(|(link, count)| {
             let before = earlier.0.get(link).copied().unwrap_or_default();
@@ -153,20 +153,20 @@ impl Counts {
         Self(later.collect())
     }
 
-    /// Over all links that are `wanted`.
+    /// Returns the traffic over all links for which `wanted` is true.
     pub(crate) fn over(&self, wanted: impl Fn(&LinkId) -> bool) -> Count {
         let links = self.0.iter().filter(|(link, _)| wanted(link));
         links.map(|(_, count)| *count).sum()
     }
 }
 
-// A link: a TCP forwarder in front of a member for one caller, which counts and delays traffic. Bytes keep their order, and the two ends
-// alone limit the bytes in flight.
+// A link: a TCP forwarder in front of a member for one caller, which counts and delays traffic. Bytes keep their order. Only the two
+// members limit the bytes in flight.
 
-/// Most bytes of one read.
+/// The most bytes of one read.
 const MOST_READ: usize = 256 << 10;
 
-/// One link. Its connections end with it.
+/// One link. Dropping it closes its connections.
 pub(crate) struct Forwarder {
     address: SocketAddr,
     accepting: AbortHandle,
@@ -178,7 +178,7 @@ impl Drop for Forwarder {
     }
 }
 
-/// The treatment of the bytes.
+/// How bytes are delayed and counted.
 #[derive(Clone)]
 pub(crate) struct Journey {
     pub(crate) delay_timer: DelayTimer,
@@ -188,12 +188,12 @@ pub(crate) struct Journey {
 }
 
 impl Forwarder {
-    /// Forwards to `target`.
+    /// Starts a forwarder to `target`.
     pub(crate) async fn start(target: SocketAddr, journey: Journey) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let accepting = tokio::spawn(async move {
-            // Dropped with this task, which closes the connections.
+            // The connections are dropped and closed together with this task.
             let mut connections = JoinSet::new();
             while let Ok((caller, _)) = listener.accept().await {
                 connections.spawn(connect(caller, target, journey.clone()));
@@ -205,14 +205,14 @@ impl Forwarder {
         })
     }
 
-    /// Its listen address.
+    /// Returns the address on which the forwarder listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
 async fn connect(caller: TcpStream, target: SocketAddr, journey: Journey) {
-    // A failed connection is closed: the caller detects that, and makes another.
+    // If connecting fails, the caller's connection is closed. The caller observes that and connects again.
     let Ok(member) = TcpStream::connect(target).await else {
         return;
     };
@@ -231,7 +231,7 @@ async fn connect(caller: TcpStream, target: SocketAddr, journey: Journey) {
     );
 }
 
-/// Reads the sent bytes, and delivers them after the delay, including the end of the stream.
+/// Reads the bytes that one side sends, and delivers them after the delay, including the end of the stream.
 async fn depart(
     mut from: OwnedReadHalf,
     to: mpsc::UnboundedSender<Bytes>,
@@ -247,7 +247,7 @@ async fn depart(
         }
         let (bytes, to) = (buffer.split().freeze(), to.clone());
         journey.delay_timer.after(journey.one_way, move || {
-            // The receiver is gone: the sender will detect the same.
+            // The receiving side has ended; the sender will observe that, too.
             let _ = to.send(bytes);
         });
     }

@@ -17,20 +17,22 @@ use crate::links::{Count, Counts, Heading, Lane, LinkId};
 use crate::topology::{LEADER, Topology};
 use crate::variant::Variant;
 
-/// With more payload a second, vanilla Raft to nineteen members in one process would measure the processor.
+/// The most payload bytes per second of the even load. With more, Raft without proxies to nineteen members in one process
+/// would measure the processor.
 const PACED_BYTES_PER_S: usize = 4 << 20;
-/// With more payload in flight, the bench would measure its own buffers.
+/// The most payload bytes in flight. With more, the bench would measure its own buffers.
 const CLIENTS_BYTES: usize = 4 << 20;
-/// Each of the twenty members keeps all of it in memory: a busy round ends early on a faster machine.
+/// The most payload bytes in a round, since each of the twenty members keeps all of them in memory. On a faster machine a
+/// busy round ends earlier.
 const ROUND_BYTES: usize = 200 << 20;
 
-/// The arrival of commits.
+/// How commits arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
-    /// One client that commits at an even pace, one entry at a time: 200 a second, or fewer large ones.
+    /// One client that commits one entry after another at an even rate: 200 per second, or fewer if they are large.
     Low,
-    /// As many clients as the entries' size allows, at most 64, each of which waits for its answer before the next request.
+    /// As many clients as the entries' size allows, at most 64. Each waits for its answer before it sends the next request.
     Busy,
 }
 
@@ -44,7 +46,7 @@ impl Load {
         }
     }
 
-    /// A description, for entries of a size.
+    /// Describes the load for entries of a size.
     pub(crate) fn words(self, entry_bytes: usize) -> String {
         match self {
             Self::Low => format!("{} a second", pace(entry_bytes)),
@@ -61,7 +63,7 @@ fn clients(entry_bytes: usize) -> u32 {
     (CLIENTS_BYTES / entry_bytes).clamp(1, 64) as u32
 }
 
-/// A commit as its client saw it.
+/// A commit as observed by its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Commit {
     pub(crate) index: u64,
@@ -69,7 +71,7 @@ pub(crate) struct Commit {
     pub(crate) answered: Instant,
 }
 
-/// A client and its payload.
+/// A client and the payload of its entries.
 #[derive(Clone)]
 pub(crate) struct Client {
     member: Member,
@@ -105,7 +107,7 @@ impl Client {
         }
     }
 
-    /// Puts a load on the leader for `time`.
+    /// Applies a load to the leader for `time`.
     pub(crate) async fn load(
         &self,
         load: Load,
@@ -153,7 +155,7 @@ impl Client {
     }
 }
 
-// The result of one load on one ring: link traffic, commit latencies and delays. Pure.
+// The result of one load on one ring: traffic over links, commit latencies and delays. Pure.
 
 const NOTHING: &str = "nothing was committed";
 
@@ -166,30 +168,30 @@ pub(crate) struct Sample {
     pub(crate) commits_per_s: f64,
     pub(crate) commit_ms: Percentiles,
     pub(crate) lag_ms: Percentiles,
-    /// An empty call and its answer, inside the leader's region.
+    /// An empty call and its answer, within the leader's region.
     pub(crate) call_ms: Percentiles,
-    /// Between the leader and one member that is, or would be, behind a proxy.
+    /// The traffic between the leader and one member that is behind a proxy, or would be behind one.
     pub(crate) destination: PerCommit,
-    /// Of that, messages to its proxy.
+    /// The part of `destination` that is sent to its proxy.
     pub(crate) said_to_proxy: PerCommit,
-    /// And messages from its proxy.
+    /// The part of `destination` that is received from its proxy.
     pub(crate) said_by_proxy: PerCommit,
-    /// Between the leader and all members of another region.
+    /// The traffic between the leader and all members of another region.
     pub(crate) region: PerCommit,
     /// How often the leader fell back from a proxy.
     pub(crate) fallbacks: u64,
 }
 
-/// The raw observations.
+/// What was observed during one load.
 pub(crate) struct Seen {
     pub(crate) commits: Vec<Commit>,
     pub(crate) lags_ms: Vec<f64>,
     pub(crate) calls_inside: Vec<Duration>,
-    /// Of the load only.
+    /// The duration of the load.
     pub(crate) time: Duration,
-    /// Members that are, or would be, behind a proxy.
+    /// The members that are behind a proxy, or would be behind one.
     pub(crate) destinations: BTreeSet<MemberId>,
-    /// Over the links, until all members have everything.
+    /// The traffic over the links, until all members have all entries.
     pub(crate) counts: Counts,
     pub(crate) fallbacks: u64,
 }
@@ -205,7 +207,8 @@ impl Sample {
         let average = |count: Count, over: usize| PerCommit::new(count, commits * over as f64);
         let remote: Vec<_> = topology.remote().map(|(id, _)| id).collect();
         let from_leader = |link: &LinkId| link.from == LEADER;
-        // Messages to a proxy for others count as theirs; heartbeats go to each of them directly.
+        // Messages to a proxy for other members count as traffic of those members. Heartbeats are sent to each of them
+        // directly.
         let to_destinations = seen.counts.over(|link| {
             let theirs = link.lane == Lane::Proxied || seen.destinations.contains(&link.to);
             from_leader(link) && theirs
@@ -234,7 +237,7 @@ impl Sample {
     }
 }
 
-/// The cost of a commit on a link, in both directions and over all connections.
+/// What a commit costs on a link, in both directions and over all connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PerCommit {
     pub(crate) bytes: f64,

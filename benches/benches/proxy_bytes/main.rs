@@ -1,13 +1,13 @@
-//! Savings and costs of a proxy by entry size, with and without proxies: bytes and messages over each link per commit, commit latency, and
-//! the lag of distant witnesses.
+//! Measures what a proxy saves and costs, by entry size: bytes and messages over each link per commit, commit latency, and the lag of
+//! distant witnesses, with and without proxies.
 //!
 //! The topology is that of the paper on Raft at Meta: a primary with two witnesses, five followers with two witnesses each, two learners,
-//! six regions. The time cost of a hop is measured on a ring of two regions. Members and their gRPC are real and in one process; logs are
-//! in memory. A forwarder between every two members counts TCP payload, including HTTP/2 and heartbeats, and adds a one-way delay: 30 ms
-//! between regions, 0.1 ms within one. Entries are random, so that compression does not shrink them. Rounds are interleaved.
+//! and six regions. The time of one hop is measured on a ring of two regions. Members and their gRPC are real and in one process; logs are
+//! in memory. Between every two members a forwarder counts TCP payload, including HTTP/2 and heartbeats, and adds a one-way delay: 30 ms
+//! between regions, 0.1 ms within a region. Entries are random, so that compression does not shrink them. Rounds are interleaved.
 //!
-//! `cargo bench --bench proxy_bytes` prints the tables and writes `target/figures/proxy_bytes.json`. With `-- --quick` it is short and
-//! writes nothing.
+//! `cargo bench --bench proxy_bytes` prints the tables and writes `target/figures/proxy_bytes.json`. With `-- --quick` the bench is short
+//! and writes nothing.
 
 #[allow(
     dead_code,
@@ -45,9 +45,9 @@ use variant::Variant;
 struct Plan {
     rounds: usize,
     sizes: Vec<usize>,
-    /// For each load.
+    /// How long each load is measured.
     time: Duration,
-    /// Before it, under the same load.
+    /// How long each load runs before it is measured.
     warm_up: Duration,
 }
 
@@ -71,7 +71,7 @@ impl Plan {
     }
 }
 
-/// Traffic after the last entry has arrived: its answer, the new commit index, and the answer to that.
+/// How long traffic continues after the last entry has arrived: the answer, the new commit index, and the answer to that.
 const LAST_WORDS: Duration = ACROSS.saturating_mul(4);
 
 async fn settle(ring: &Ring) -> Result<()> {
@@ -80,7 +80,7 @@ async fn settle(ring: &Ring) -> Result<()> {
     Ok(())
 }
 
-/// Without other traffic.
+/// The number of empty calls inside a region, measured without other traffic.
 const CALLS_INSIDE: usize = 100;
 
 async fn calls_inside(ring: &Ring) -> Result<Vec<Duration>> {
@@ -132,14 +132,14 @@ async fn measure(
     Ok(samples)
 }
 
-/// Link traffic in the paper's ring, and the time of a hop in a minimal one.
+/// Measures the traffic over links in the paper's ring, and the time of a hop in the ring of two regions.
 async fn run(plan: &Plan) -> Result<(Report, HopReport)> {
     let delay_timer = DelayTimer::start();
     let (mut samples, mut hops) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         for &size in &plan.sizes {
             let mut variants = Variant::BOTH;
-            // The order changes from round to round.
+            // The order of the variants changes from round to round.
             variants.rotate_left(round % Variant::BOTH.len());
             for variant in variants {
                 let name = variant.name();
@@ -156,7 +156,7 @@ async fn run(plan: &Plan) -> Result<(Report, HopReport)> {
 }
 
 fn main() -> Result<()> {
-    // `cargo test` also runs benches: that checks that they work, without usable figures.
+    // `cargo test` runs benches with `--test`, to check that they work. The figures are then not usable.
     let short = ["--test", "--quick"];
     let quick = std::env::args().any(|argument| short.contains(&argument.as_str()));
     let plan = if quick { Plan::quick() } else { Plan::whole() };

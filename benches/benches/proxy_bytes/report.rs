@@ -1,4 +1,4 @@
-//! Medians over the rounds, shares, the printed tables and the figures, from samples. Pure.
+//! Computes medians over the rounds and shares from samples, and from these the printed tables and the figures. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ struct Both {
     proxied: Spread,
 }
 
-/// Entries of one size under one load. Only values of the same round are compared.
+/// The results for entries of one size with one load. Only values of the same round are compared.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     entry_bytes: usize,
@@ -26,7 +26,7 @@ struct Row {
     load_in_words: String,
     destination_bytes_per_commit: Both,
     destination_messages_per_commit: Both,
-    /// Parts of the destination's.
+    /// The parts of the destination's traffic that are messages to and from its proxy.
     said_to_proxy_bytes_per_commit: Spread,
     said_by_proxy_bytes_per_commit: Spread,
     region_bytes_per_commit: Both,
@@ -46,7 +46,7 @@ struct Row {
 pub(crate) struct Report(Vec<Row>);
 
 impl Report {
-    /// Samples of one variant, size and load must be in the order of the rounds.
+    /// Creates the report. Samples of one variant, size and load must be in the order of the rounds.
     pub(crate) fn of(samples: &[Sample], sizes: &[usize]) -> Result<Self> {
         let mut rows = Vec::new();
         for &size in sizes {
@@ -57,7 +57,7 @@ impl Report {
         Ok(Self(rows))
     }
 
-    /// Sets the entries of the figures.
+    /// Adds the results to the figures.
     pub(crate) fn put_into(&self, figures: &mut Figures) -> Result<()> {
         figures.set("proxied_share_of_vanilla", self.shares(Load::Low))?;
         let by_load = Load::BOTH.map(|load| (load.name(), self.shares(load)));
@@ -65,14 +65,14 @@ impl Report {
         figures.set("rows", &self.0)
     }
 
-    /// By entry size.
+    /// Returns the share of bytes with proxies, by entry size.
     fn shares(&self, load: Load) -> BTreeMap<String, Spread> {
         let rows = self.0.iter().filter(|row| row.load == load);
         rows.map(|row| (row.entry_bytes.to_string(), row.proxied_share_of_vanilla))
             .collect()
     }
 
-    /// For the terminal, and for a document.
+    /// Returns the tables, for the terminal and for a document.
     pub(crate) fn tables(&self) -> String {
         let mut text = String::new();
         text.push_str(
@@ -183,9 +183,10 @@ fn row(samples: &[Sample], entry_bytes: usize, load: Load) -> Option<Row> {
     })
 }
 
-// The lag that one more hop adds at a distant witness, next to a round trip there. From samples of a ring of two regions. Pure.
+// The lag that one more hop adds at a distant witness, and a round trip in its region for comparison. From samples of a ring of
+// two regions. Pure.
 
-/// Entries of one size. Only values of the same round are compared.
+/// The results for entries of one size. Only values of the same round are compared.
 #[derive(Clone, Debug, Serialize)]
 struct HopRow {
     entry_bytes: usize,
@@ -194,9 +195,9 @@ struct HopRow {
     lag_p50_proxied_ms: Spread,
     lag_p50_added_ms: Spread,
     lag_p99_added_ms: Spread,
-    /// An empty call and its answer, between two members of one region: the median.
+    /// The median of an empty call and its answer, between two members of one region.
     call_inside_p50_ms: Spread,
-    /// A commit: an entry to a member of the same region, and its answer.
+    /// The median of a commit: an entry to a member of the same region, and its answer.
     commit_p50_ms: Spread,
 }
 
@@ -204,19 +205,19 @@ struct HopRow {
 pub(crate) struct HopReport(Vec<HopRow>);
 
 impl HopReport {
-    /// Samples of one variant and size must be in the order of the rounds.
+    /// Creates the report. Samples of one variant and size must be in the order of the rounds.
     pub(crate) fn of(samples: &[Sample], sizes: &[usize]) -> Result<Self> {
         let rows = sizes.iter().map(|size| hop_row(samples, *size));
         let rows: Option<Vec<_>> = rows.collect();
         Ok(Self(rows.context("nothing was measured")?))
     }
 
-    /// Sets the entries of the figures.
+    /// Adds the results to the figures.
     pub(crate) fn put_into(&self, figures: &mut Figures) -> Result<()> {
         figures.set("hop", &self.0)
     }
 
-    /// For the terminal, and for a document.
+    /// Returns the table, for the terminal and for a document.
     pub(crate) fn table(&self) -> String {
         let mut text = String::from(
             "A distant witness's lag in a ring of two regions, ms; vanilla → proxied:\n\n\

@@ -1,4 +1,4 @@
-//! The ring in this process: real members over gRPC with logs in memory, and a link for each pair of them.
+//! The ring in this process: real members over gRPC with logs in memory, and a link for each pair of members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -36,7 +36,7 @@ use crate::topology::{LEADER, Layout, NEIGHBOUR, Topology};
 use crate::variant::Variant;
 
 const READY_LIMIT: Duration = Duration::from_secs(30);
-/// Poll interval of states without notifications.
+/// Poll interval for states that send no notifications.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The members of one layout in one process, and the links that count their bytes.
@@ -47,7 +47,7 @@ pub(crate) struct Ring {
     _forwarders: Vec<Forwarder>,
 }
 
-/// The equivalent of one process.
+/// The parts of one member's process.
 struct Node {
     member: Member,
     disk: MemoryDisk,
@@ -114,7 +114,7 @@ impl Ring {
         &self.nodes[&LEADER].member
     }
 
-    /// Waits until the primary takes commits.
+    /// Waits until the primary accepts commits; returns its term.
     pub(crate) async fn serving(&self) -> Result<Term> {
         let mut leadership = self.leader().leadership();
         let serves = leadership.wait_for(|now| now.serving_term().is_some());
@@ -126,7 +126,8 @@ impl Ring {
             .context("the bootstrapping member lost the leadership")
     }
 
-    /// Waits until each region has its proxy and all others there get their entries through it; returns those others.
+    /// Waits until each region has its proxy, and the region's other members receive their entries through the proxy. Returns these
+    /// other members.
     pub(crate) async fn through_proxies(&self) -> Result<BTreeSet<MemberId>> {
         let expected = self.topology.behind_followers().count();
         let all = async {
@@ -144,7 +145,7 @@ impl Ring {
         chosen.with_context(|| format!("no proxies: {:?}", self.routes().routes()))
     }
 
-    /// Time of an empty call and its answer, between two members of the leader's region.
+    /// Measures an empty call and its answer, between two members of the leader's region.
     pub(crate) async fn call_inside(&self) -> Result<Duration> {
         let record = &self.topology.records()[&NEIGHBOUR];
         let begun = Instant::now();
@@ -162,22 +163,22 @@ impl Ring {
         Ok(took)
     }
 
-    /// How often the leader has fallen back from a proxy.
+    /// Returns how often the leader has fallen back from a proxy to a direct route.
     pub(crate) fn fallbacks(&self) -> u64 {
         self.routes().traffic().counted().fallbacks.values().sum()
     }
 
-    /// The traffic over the links so far.
+    /// Returns the traffic over all links so far.
     pub(crate) fn counts(&self) -> Counts {
         self.links.now()
     }
 
-    /// The log of a member.
+    /// Returns a member's log.
     pub(crate) fn log(&self, member: MemberId) -> &dyn OwnLog {
         &self.nodes[&member].disk
     }
 
-    /// Waits until all have the leader's whole log.
+    /// Waits until all members have the leader's whole log.
     pub(crate) async fn all_have_all(&self) -> Result<()> {
         let held_there = *self.log(LEADER).appended().borrow();
         for id in self.nodes.keys() {
@@ -204,7 +205,7 @@ impl Ring {
     }
 }
 
-/// Starts a member like the binary, with a log in memory.
+/// Starts a member as the `witness` program does, with a log in memory.
 async fn start(
     ring: RingId,
     id: MemberId,
@@ -269,7 +270,7 @@ async fn start(
     })
 }
 
-/// An identity file that is never read again.
+/// An identity file that is written and never read.
 struct NoFile;
 
 impl IdentityFile for NoFile {
@@ -287,14 +288,14 @@ impl StatusSource for NoStatus {
     }
 }
 
-// One member's transport, which calls every other one over the pair's link.
+// A member's transport, which calls every other member over the link of the pair.
 
-/// The entry points of a member's links to the others.
+/// The addresses at which a member's links to other members begin.
 pub(crate) type Doors = BTreeMap<(MemberId, Lane), SocketAddr>;
 
-/// Calls each member through a counted link. A proxy is called over a separate link, so that messages to it for others are counted
-/// separately. Otherwise they would share its own connection. A proxied destination thus has one more connection with keepalives than
-/// needed.
+/// Calls each member through a link that counts bytes. A proxy is called over a second link, so that messages to it for other members
+/// are counted separately; in production they use one connection. A proxied destination therefore has one connection with keepalives
+/// more than needed.
 #[derive(Clone)]
 pub(crate) struct Addressed {
     own: GrpcNetworkFactory,
@@ -303,7 +304,7 @@ pub(crate) struct Addressed {
 }
 
 impl Addressed {
-    /// Both factories are this member's.
+    /// Creates a transport. Both factories are for the same member.
     pub(crate) fn new(own: GrpcNetworkFactory, proxied: GrpcNetworkFactory, doors: Doors) -> Self {
         Self {
             own,
@@ -312,7 +313,7 @@ impl Addressed {
         }
     }
 
-    /// The record with the link's address for this member.
+    /// Returns the record of a member with the address of the link to it.
     fn over(&self, to: MemberId, lane: Lane, record: &MemberRecord) -> MemberRecord {
         let door = self.doors.get(&(to, lane));
         MemberRecord {
@@ -375,12 +376,12 @@ impl ProxyCalls for Addressed {
     }
 }
 
-// Arrival times of entries in the logs of distant members.
+// When entries arrive in the logs of distant members.
 
-/// The moment from which on a log had all entries before an index; both only grow.
+/// Pairs of an index and the time from which the log has all entries before that index. Both increase from pair to pair.
 type Growth = Arc<Mutex<Vec<(u64, Instant)>>>;
 
-/// Watches logs until it is dropped.
+/// Records when entries arrive in logs, until it is dropped.
 pub(crate) struct Arrivals(Vec<Watched>);
 
 struct Watched {
@@ -399,8 +400,8 @@ impl Arrivals {
         Self(members.map(|member| watch(ring.log(member))).collect())
     }
 
-    /// For each commit and each log, the time from the client's answer to the entry's arrival, in milliseconds. Missing entries are left
-    /// out.
+    /// Returns the time from the client's answer to an entry's arrival, in milliseconds, for each commit and each log. Entries that have
+    /// not arrived are omitted.
     pub(crate) fn lags_ms(&self, commits: &[Commit]) -> Vec<f64> {
         let logs = self.0.iter();
         logs.flat_map(|watched| {

@@ -1,14 +1,14 @@
-//! The measured rings: a primary with two witnesses, and followers with two witnesses each, each in a separate region.
+//! The measured rings: a region with the primary and two witnesses, and further regions with a follower and two witnesses each.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use raft_types::{Incarnation, MemberId, MemberKind, MemberRecord, Region};
 
-/// Voters: a database member and two witnesses.
+/// The number of voters in a region: a database member and two witnesses.
 const VOTERS_OF_A_REGION: u64 = 3;
 
-/// The primary, which bootstraps the ring and leads it.
+/// The primary, which bootstraps the ring and is its leader.
 pub(crate) const LEADER: MemberId = MemberId(1);
 /// A witness in the primary's region.
 pub(crate) const NEIGHBOUR: MemberId = MemberId(2);
@@ -21,14 +21,15 @@ pub(crate) const INSIDE: Duration = Duration::from_micros(100);
 /// The size of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// The paper's: five followers, and two learners. Its link traffic is comparable to the paper's.
+    /// The ring of the paper: five followers and two learners. The traffic over its links is comparable to the paper's.
     Paper,
-    /// One follower. Twenty members share one machine's cores here, unlike in production: delays are measured on the smallest ring.
+    /// One follower. Delays are measured on this ring, because twenty members use the cores of one machine here, unlike in
+    /// production.
     TwoRegions,
 }
 
 impl Layout {
-    /// The primary and each follower have a region.
+    /// Returns the number of regions: one for the primary and one for each follower.
     fn regions(self) -> u64 {
         match self {
             Self::Paper => 6,
@@ -36,7 +37,7 @@ impl Layout {
         }
     }
 
-    /// The learners' regions, counted from 1.
+    /// Returns the regions with a learner, counted from 1.
     fn learners_in(self) -> &'static [u64] {
         match self {
             Self::Paper => &[2, 3],
@@ -85,7 +86,7 @@ impl Topology {
         &self.records
     }
 
-    /// One-way delay from one member to another.
+    /// Returns the one-way delay from one member to another.
     pub(crate) fn one_way(&self, from: MemberId, to: MemberId) -> Duration {
         match self.records[&from].region == self.records[&to].region {
             true => INSIDE,
@@ -93,14 +94,14 @@ impl Topology {
         }
     }
 
-    /// The members in other regions than the leader's.
+    /// Returns the members outside of the leader's region.
     pub(crate) fn remote(&self) -> impl Iterator<Item = (MemberId, &MemberRecord)> {
         let home = &self.records[&LEADER].region;
         let all = self.records.iter().map(|(id, record)| (*id, record));
         all.filter(move |(_, record)| record.region != *home)
     }
 
-    /// Those of them with a follower in their region, which can be their proxy.
+    /// Returns the members outside of the leader's region that can have a follower of their region as their proxy.
     pub(crate) fn behind_followers(&self) -> impl Iterator<Item = MemberId> {
         let rest = self
             .remote()
@@ -115,7 +116,7 @@ impl Topology {
         witnesses.map(|(id, _)| id)
     }
 
-    /// Number of regions other than the leader's.
+    /// Returns the number of regions, not counting the leader's region.
     pub(crate) fn remote_regions(&self) -> usize {
         self.layout.regions() as usize - 1
     }

@@ -3,13 +3,13 @@
 use proxy::{ProxyMode, ProxyOptions};
 use serde::Serialize;
 
-/// The route of entries to other regions.
+/// How entries reach other regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Variant {
-    /// Every member gets them from the leader.
+    /// Every member receives entries from the leader.
     Vanilla,
-    /// One of each region does, and relays them.
+    /// One member of each region receives entries from the leader, and relays them.
     Proxied,
 }
 

@@ -1,4 +1,5 @@
-//! A thread that runs actions after a delay, accurate to some tens of microseconds: the runtime's timers have a resolution of milliseconds.
+//! A thread that runs actions after a delay, accurate to some tens of microseconds. The runtime's own timers have a resolution of one
+//! millisecond.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use tokio::sync::oneshot;
 
 type Delivery = Box<dyn FnOnce() + Send>;
 
-/// A handle of the thread, which ends with the last clone.
+/// A handle of the thread. The thread ends when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct DelayTimer(Arc<Handle>);
 
@@ -40,18 +41,18 @@ impl DelayTimer {
         Self(Arc::new(Handle(shared)))
     }
 
-    /// Runs `what` after `delay`. Equal times keep their order.
+    /// Runs `what` after `delay`. Actions that are due at the same time run in the order of their calls.
     pub(crate) fn after(&self, delay: Duration, what: impl FnOnce() + Send + 'static) {
         self.at(Instant::now() + delay, what);
     }
 
-    /// Returns at `due`.
+    /// Returns at the time `due`.
     pub(crate) async fn wait_until(&self, due: Instant) {
         let (done, waiting) = oneshot::channel();
         self.at(due, move || {
             let _ = done.send(());
         });
-        // An error means that the timer has ended, and with it the bench.
+        // An error means that the timer has ended, because the bench ends.
         let _ = waiting.await;
     }
 
@@ -81,7 +82,7 @@ impl Drop for Handle {
 
 impl Shared {
     fn work(&self) {
-        // The kernel's default slack of 50 µs would be half of the shortest delay.
+        // The kernel's default timer slack of 50 µs would be half of the shortest delay.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut state = self.lock();
         while !state.closed {

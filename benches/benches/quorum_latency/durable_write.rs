@@ -1,4 +1,4 @@
-//! The cost of one durable write without any protocol: the other half of the physical limit.
+//! Measures one durable write without any protocol, the second part of the physical limit.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,8 @@ use super::load::TEXT_BYTES;
 
 const WRITES: usize = 200;
 
-/// The median of appending a transaction's bytes to a file and `fdatasync`, in milliseconds.
+/// Returns the median time to append a transaction's bytes to a file and call `fdatasync`, in
+/// milliseconds.
 pub(crate) fn median_ms() -> Result<f64> {
     let folder = tempfile::tempdir_in(target_folder())?;
     let file = OpenOptions::new()

@@ -1,4 +1,5 @@
-//! The clients: a few that commit sequentially, or many at an even pace independent of the answers.
+//! The clients: some that commit one transaction after another, or many that commit at a given rate, whether or not earlier commits
+//! are answered.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +16,17 @@ use super::ring::Leader;
 /// Bytes of text in a transaction's row.
 pub(crate) const TEXT_BYTES: usize = 500;
 
-/// The same moments in every round and for every setup.
+/// The random seed: commits begin at the same times in every round and for every setup.
 const SEED: u64 = 7;
 
-/// The arrival of commits.
+/// How commits arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
-    /// So many a second, whether or not earlier ones are answered: one at a random moment of each interval. At an exactly even pace,
-    /// distant members' work for an earlier commit would coincide with a later one at some distances.
+    /// This many commits per second, whether or not earlier ones are answered. Each begins at a random time of its interval. At an
+    /// exactly even rate and some distances, distant members' work for one commit would always coincide with a later commit.
     Paced(u32),
-    /// So many clients, each of which waits for its answer before the next request.
+    /// This many clients. Each waits for its answer before it sends the next request.
     Clients(u32),
 }
 
@@ -61,7 +62,7 @@ impl Sample {
     }
 }
 
-/// Puts a load on the leader for `time`.
+/// Applies a load to the leader for `time`.
 pub(crate) async fn measure(
     load: Load,
     leader: &Leader,
@@ -91,7 +92,7 @@ async fn paced(
     let begun = Instant::now();
     let commits_in_time = (time.as_secs_f64() * f64::from(rate)) as u32;
     for number in 0..commits_in_time {
-        // Made in advance, so that its construction is not measured.
+        // The entry is created in advance, so that its creation is not measured.
         let entry = entry(u64::from(number));
         let due = begun + interval * number + interval.mul_f64(chance.f64());
         delay_timer.wait_until(due).await;

@@ -1,10 +1,10 @@
-//! Commit latency by quorum policy and distance: nine members in three regions (a database member and two witnesses each) under each
-//! policy. Next to them stand the leader's region alone, unmodified openraft, and the physical limit: the round trip and one durable write,
-//! measured in the same run.
+//! Commit latency by quorum policy and distance. Each policy has nine members in three regions, with a database member and two witnesses in
+//! each region. For comparison, the bench measures the leader's region alone, unmodified openraft, and the physical limit: the round trip
+//! plus one durable write, from the same run.
 //!
-//! Members, logs and fsyncs are real and in one process; the network between them is delayed. Rounds are interleaved. `cargo bench --bench
-//! quorum_latency` prints a table, writes `target/figures/quorum_latency.json`, and draws `docs/img/quorum_latency.svg`. With `-- --quick`
-//! it is short and writes nothing.
+//! Members, logs and fsyncs are real and in one process; the network between the members delays messages. Rounds are interleaved. `cargo
+//! bench --bench quorum_latency` prints a table, writes `target/figures/quorum_latency.json`, and draws `docs/img/quorum_latency.svg`. With
+//! `-- --quick` the bench is short and writes nothing.
 
 mod delay_timer;
 mod distances;
@@ -37,9 +37,9 @@ const ACROSS_ONE_WAY_MS: [f64; 3] = [10.0, 30.0, 100.0];
 struct Plan {
     rounds: usize,
     distances: Vec<Distances>,
-    /// For each load.
+    /// How long each load is measured.
     time: Duration,
-    /// Before it, under the same load.
+    /// How long each load runs before it is measured.
     warm_up: Duration,
 }
 
@@ -111,7 +111,7 @@ async fn run(plan: &Plan) -> Result<Report> {
                 distances.key()
             );
             let mut setups = Setup::ALL;
-            // The order changes from round to round.
+            // The order of the setups changes from round to round.
             setups.rotate_left(round % Setup::ALL.len());
             for setup in setups {
                 measured.extend(measure_setup(setup, distances, plan, &delay_timer).await?);
@@ -122,7 +122,7 @@ async fn run(plan: &Plan) -> Result<Report> {
 }
 
 fn main() -> Result<()> {
-    // `cargo test` also runs benches: that checks that they work, without usable figures.
+    // `cargo test` runs benches with `--test`, to check that they work. The figures are then not usable.
     let short = ["--test", "--quick"];
     let quick = std::env::args().any(|argument| short.contains(&argument.as_str()));
     let plan = if quick { Plan::quick() } else { Plan::whole() };

@@ -1,5 +1,5 @@
-//! A network inside one process that delays every message by its distance. Requests of a stream follow each other without waiting for
-//! answers, as over a real connection.
+//! A network within one process that delays every message by the distance between its members. Requests of a stream are sent without
+//! waiting for answers, as over a real connection.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use super::delay_timer::DelayTimer;
 use super::distances::Distances;
 use super::receiver::Receiver;
 
-/// Most requests in flight on one stream, like the product's window for small entries.
+/// The most requests in flight on one stream, like the product's window for small entries.
 const WINDOW: usize = 4096;
 
 /// All members and the distances between them.
@@ -40,7 +40,7 @@ impl Network {
         }))
     }
 
-    /// The end at one member.
+    /// Returns the network's end at one member.
     pub(crate) fn port(&self, own: MemberId) -> Port<Self> {
         Port::new(own, self.clone())
     }
@@ -49,7 +49,7 @@ impl Network {
         self.lock().insert(id, receiver);
     }
 
-    /// Drops the members.
+    /// Removes all members from the network.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }
@@ -79,7 +79,7 @@ impl Network {
             };
             room.forget();
             let to_member = to_member.clone();
-            // There is space: the window is not larger than the channel. A closed channel means that the stream has ended.
+            // The channel has room, since it is at least as large as the window. If it is closed, the stream has ended.
             self.0.delay_timer.after(delay, move || {
                 drop(to_member.try_send(asked.request));
             });

@@ -1,4 +1,4 @@
-//! Unmodified openraft over the same log and network: its state machine only answers.
+//! Unmodified openraft with the same log and network. Its state machine only answers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +29,7 @@ use raft_types::{
 };
 use tokio::sync::oneshot;
 
-/// More than a successful bootstrap takes.
+/// Longer than a successful bootstrap takes.
 const READY_LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) type PlainRaft = openraft::Raft<TypeConfig, Answering>;
@@ -54,7 +54,7 @@ pub(crate) async fn start(
     Ok(PlainRaft::new(id, config, PlainNetwork(port), log, Answering::default()).await?)
 }
 
-/// Bootstraps the ring, whose members all vote, and waits until `raft` leads it.
+/// Bootstraps the ring, in which all members vote, and waits until `raft` is its leader.
 pub(crate) async fn found(
     raft: &PlainRaft,
     records: BTreeMap<MemberId, MemberRecord>,
@@ -68,7 +68,7 @@ pub(crate) async fn found(
         .current_leader(own, "the bootstrapping member leads")
         .await;
     leads.map_err(|error| anyhow!("{error}"))?;
-    // It accepts no writes before its term's first entry is committed.
+    // The leader accepts no writes before the first entry of its term is committed.
     let taking = metrics.metrics(
         |seen| seen.last_applied.is_some_and(|at| at.index > 0),
         "the ring's first entry is committed",
@@ -85,7 +85,7 @@ pub(crate) async fn commit(raft: &PlainRaft, entry: AppEntry) -> Result<()> {
     waiting.await.context("openraft did not commit an entry")
 }
 
-/// Reports a commit as soon as the engine does, as this project's members do.
+/// Reports a commit as soon as openraft reports it, as this project's members do.
 struct Waiting(Option<oneshot::Sender<()>>);
 
 impl ProposalListener<ClientWriteResult<TypeConfig>> for Waiting {
@@ -152,7 +152,7 @@ impl RaftStateMachine<TypeConfig> for Answering {
     }
 }
 
-/// The snapshot policy never builds one.
+/// A snapshot builder that is never used, because the snapshot policy builds no snapshots.
 pub(crate) struct Never;
 
 impl RaftSnapshotBuilder<TypeConfig> for Never {
@@ -167,7 +167,7 @@ fn never() -> io::Error {
     io::Error::other("this bench makes no snapshots")
 }
 
-/// The members' network, as openraft calls one.
+/// Adapts the members' network to openraft's interface.
 struct PlainNetwork<N>(N);
 
 /// Calls one member.

@@ -1,5 +1,5 @@
-//! The table as a picture: latency of paced commits over the distance between regions, one panel for each distance within a region, on a
-//! logarithmic scale.
+//! Draws the table: the latency of paced commits by the distance between regions, on a logarithmic scale. Each distance within a region
+//! has its own panel.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ use crate::setup::Setup;
 
 const SIZE: (u32, u32) = (900, 460);
 const LEGEND_FROM: i32 = 390;
-/// Distance between two setups' marks within a group.
+/// The distance in pixels between the marks of two setups within a group.
 const STEP: i32 = 22;
 const DOT: i32 = 4;
-/// In milliseconds; the labels of the highest values need space above them.
+/// The range of the scale in milliseconds. There is room above the highest values for their labels.
 const SCALE: std::ops::Range<f64> = 0.1..3000.0;
 const FONT: &str = "sans-serif";
 
-/// Mid tones, visible on white and on black.
+/// Returns a setup's colour: a medium tone, which is visible on white and on black.
 fn colour(setup: Setup) -> RGBColor {
     match setup {
         Setup::RegionAlone => RGBColor(0x8b, 0x94, 0x9e),
@@ -45,7 +45,7 @@ fn label(setup: Setup) -> &'static str {
     }
 }
 
-/// Draws it, from the paced rows.
+/// Draws the picture from the rows with the paced load.
 pub(crate) fn draw(report: &Report) -> Result<String> {
     let paced = Load::ALL[0].name();
     let rows: Vec<&Row> = report.rows.iter().filter(|row| row.load == paced).collect();
@@ -137,7 +137,7 @@ fn legend(area: &Area) -> Result<()> {
     Ok(())
 }
 
-// Medians, ratios, the printed table and the figures, from samples. Pure.
+// Computes medians and ratios from samples, and from these the printed table and the figures. Pure.
 
 /// One load on one setup in one round.
 #[derive(Clone, Debug)]
@@ -159,9 +159,9 @@ pub(crate) struct Row {
     pub(crate) latency_p50_ms: Spread,
     pub(crate) latency_p99_ms: Spread,
     pub(crate) commits_per_s: Spread,
-    /// The round trip of a commit plus one durable write.
+    /// The physical limit: the round trip of a commit plus one durable write.
     pub(crate) physical_limit_ms: f64,
-    /// Ratios of the rounds' medians to those of the region alone in the same rounds.
+    /// The ratio of this setup's median to that of the region alone in the same round, over the rounds.
     pub(crate) p50_ratio_to_region_alone: Option<Spread>,
     pub(crate) p50_ratio_to_physical_limit: f64,
 }
@@ -169,13 +169,13 @@ pub(crate) struct Row {
 /// All results.
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
-    /// A plain durable write of a transaction's bytes. The minimum counts as the disk's capability: other users of the disk make it wait
-    /// for the file system's journal.
+    /// A durable write of a transaction's bytes, without any protocol. The minimum counts as what the disk can do, because other users
+    /// of the disk make a write wait for the file system's journal.
     durable_write_ms: Spread,
 }
 
 impl Report {
-    /// Samples of one setup, distance and load must be in the order of the rounds.
+    /// Creates the report. Samples of one setup, distance and load must be in the order of the rounds.
     pub(crate) fn of(measured: &[Measured]) -> Result<Self> {
         let writes: Vec<f64> = measured.iter().map(|one| one.durable_write_ms).collect();
         let durable_write_ms = Spread::of(&writes).context("nothing was measured")?;
@@ -201,7 +201,7 @@ impl Report {
         })
     }
 
-    /// The table for the terminal.
+    /// Returns the table for the terminal.
     pub(crate) fn table(&self) -> String {
         let mut text = format!(
             "{:>9} {:>9}  {:<16}{:<23}{:>9}  {:<19}{:>9}{:>11}{:>10}{:>9}{:>9}\n",
@@ -240,7 +240,7 @@ impl Report {
         text
     }
 
-    /// Sets the entries of the figures.
+    /// Adds the results to the figures.
     pub(crate) fn put_into(&self, figures: &mut Figures) -> Result<()> {
         let paced = Load::ALL[0].name();
         figures.set("p50_ratio_to_region_alone", self.ratios(&paced))?;
@@ -252,7 +252,7 @@ impl Report {
         figures.set("rows", &self.rows)
     }
 
-    /// Ratio of `single-region-dynamic` to the region alone, by distance.
+    /// Returns the ratio of `single-region-dynamic` to the region alone, by distance.
     fn ratios(&self, load: &str) -> BTreeMap<String, Spread> {
         let rows = self.rows.iter();
         let ours = rows.filter(|row| row.setup == Setup::SingleRegionDynamic && row.load == load);

@@ -1,4 +1,4 @@
-//! A ring of one setup in this process: real members, real logs with real fsyncs, and the network with distance.
+//! A ring in this process: real members, real logs with real fsyncs, and a network with delays.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use super::plain::{self, PlainRaft};
 use super::receiver::Receiver;
 use super::setup::{REGIONS, Setup};
 
-/// Above the longest round trip.
+/// Longer than the longest round trip.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 /// The first region's database member bootstraps the ring, leads it, and accepts the clients' commits.
 const LEADER: MemberId = MemberId(1);
@@ -35,7 +35,7 @@ pub(crate) struct Ring {
     _folder: TempDir,
 }
 
-/// The receiver of the clients' requests.
+/// The member to which the clients send their requests.
 #[derive(Clone)]
 pub(crate) enum Leader {
     Member(Member, Term),

@@ -8,19 +8,19 @@ use serde::Serialize;
 
 use super::distances::Distances;
 
-/// A ring of one kind.
+/// A kind of ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Setup {
-    /// Three members of one region, without any others.
+    /// Three members of one region, without other members.
     RegionAlone,
     /// Nine members in three regions; the leader's region is the quorum.
     SingleRegionDynamic,
-    /// The same nine; the quorum is a majority of all.
+    /// The same nine members; the quorum is a majority of all.
     Majority,
-    /// The same nine; the quorum is a majority of each region.
+    /// The same nine members; the quorum is a majority of each region.
     Regions,
-    /// The same nine under unmodified openraft.
+    /// The same nine members with unmodified openraft.
     PlainOpenraft,
 }
 
@@ -36,7 +36,7 @@ impl Setup {
         Self::PlainOpenraft,
     ];
 
-    /// Its name in the table and in the figures.
+    /// Returns the setup's name in the table and in the figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RegionAlone => "region_alone",
@@ -47,7 +47,7 @@ impl Setup {
         }
     }
 
-    /// The number of regions with members.
+    /// Returns the number of regions with members.
     pub(crate) fn regions(self) -> usize {
         match self {
             Self::RegionAlone => 1,
@@ -55,7 +55,7 @@ impl Setup {
         }
     }
 
-    /// The rules of its members.
+    /// Returns the quorum rules of the setup's members.
     pub(crate) fn rules(self) -> RingRules {
         let policy = match self {
             Self::SingleRegionDynamic => QuorumPolicy::SingleRegionDynamic,
@@ -71,7 +71,7 @@ impl Setup {
         }
     }
 
-    /// The lower bound of a commit: its round trip, and one durable write.
+    /// Returns the lower bound of a commit's latency: its round trip plus one durable write.
     pub(crate) fn limit_ms(self, distances: Distances, durable_write_ms: f64) -> f64 {
         let within = matches!(self, Self::RegionAlone | Self::SingleRegionDynamic);
         distances.round_trip_ms(within) + durable_write_ms

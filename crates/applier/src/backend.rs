@@ -11,33 +11,33 @@ use crate::batch::Batch;
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{SchemaChange, Transaction};
 
-/// The action after the last written row.
+/// What to do with the transaction after the last row of a call is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// The transaction stays open, for more rows or its commit.
+    /// Leave the transaction open, for more rows or its commit.
     StayOpen,
-    /// The transaction is committed in the same call.
+    /// Commit the transaction in the same call.
     Commit,
-    /// The batch, which commits as one, is committed in its turn: not before the previous batch, as far as readers and a crash can
-    /// tell. Only where [`Backend::commits_as_one`] is true.
+    /// Commit the batch as one transaction, in its turn: readers and crash recovery see it only after the previous batch. Allowed
+    /// only if [`Backend::commits_as_one`] is true.
     InTurn(Turn),
 }
 
-/// The predecessor of a batch that commits in its turn.
+/// What is known about the previous batch when a batch commits in its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// Everything before it is known to be committed.
+    /// All earlier batches are known to be committed.
     First,
-    /// The previous batch has taken its turn in another session, and commits or fails now.
+    /// The previous batch has taken its turn in another session; its commit may still fail.
     Next,
 }
 
-/// A database that transactions are applied to. It locks the rows that a transaction writes until the commit.
+/// A database that transactions are applied to. It locks each written row until the transaction commits.
 pub trait Backend: Send + Sync + 'static {
-    /// The type of its sessions; each worker has one.
+    /// The type of a session of this database; each worker has one session.
     type Session: Session;
 
-    /// Whether its sessions can commit several transactions as one, and pass on the turn to do so: see [`Then::InTurn`].
+    /// Whether sessions can commit several transactions as one, and let the next batch take its turn early: see [`Then::InTurn`].
     fn commits_as_one(&self) -> bool {
         false
     }
@@ -45,36 +45,36 @@ pub trait Backend: Send + Sync + 'static {
     /// Opens a session for a worker.
     fn open(&self) -> impl Future<Output = Result<Self::Session, BackendError>> + Send;
 
-    /// The committed transactions: the only checkpoint. A call of a lost session may still be in progress; whatever it commits
-    /// later, nothing is committed twice.
+    /// Returns the committed transactions, which are the only checkpoint. A call of a lost session may still be in progress and
+    /// commit later; even then no transaction is committed twice.
     fn executed(&self) -> impl Future<Output = Result<GtidSet, BackendError>> + Send;
 
-    /// The current shapes of tables, in the order of their distinct names; `None` for a missing table.
-    /// An answer is used until a barrier changes the table; avoid queries where possible.
+    /// Returns the current shapes of tables in the order of `names`, which are distinct; `None` for a missing table. The caller uses
+    /// an answer until a barrier changes the table. An implementation should avoid queries if it can.
     fn tables(
         &self,
         names: &[TableName],
     ) -> impl Future<Output = Result<Vec<Option<TableShape>>, BackendError>> + Send;
 
-    /// Called when a barrier changes tables, before the next query about any and never during one: earlier
-    /// results may be outdated.
+    /// Reports that a barrier changes tables, so that earlier answers of [`Backend::tables`] may be outdated. Called before the next
+    /// such query, never during one.
     fn schema_changed(&self, change: &SchemaChange) {
         let _ = change;
     }
 
-    /// Called when a run begins, before its sessions are opened; returns the committed transactions. No call left over from an
-    /// earlier run commits from here on.
+    /// Called when a run begins, before its sessions are opened; returns the committed transactions. After it returns, no call of an
+    /// earlier run can commit.
     fn begin(&self) -> impl Future<Output = Result<GtidSet, BackendError>> + Send {
         self.executed()
     }
 
-    /// Called when the sessions have ended: on return, every client of the database sees all commits.
+    /// Called after the sessions have ended. When it returns, every client of the database sees all commits.
     fn settle(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// The sessions that block `waiting`, a session with a long write: those with locks of transactions later in the log,
-    /// which must be rolled back. `None`: they are unknown, and any other session may be one.
+    /// Returns the sessions that block `waiting`, a session whose write takes long. They hold locks of transactions later in the log,
+    /// so the caller rolls them back. `None` if the database does not report blockers: any other session may be one.
     fn blockers(
         &self,
         waiting: SessionId,
@@ -85,18 +85,20 @@ pub trait Backend: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// One session: one transaction at a time. A dropped call makes it unusable.
+/// One session, which runs one transaction at a time. If the future of a call is dropped, the session is unusable.
 pub trait Session: Send {
     /// The session's id, as used by [`Backend::blockers`].
     fn id(&self) -> SessionId;
 
-    /// Writes some rows of a batch, or none, in order. Row 0 begins it; a transaction without rows begins with its commit. `passed`
-    /// is called as soon as a turn is taken: from then on the next batch may request its own, while this one's commit is in progress.
+    /// Writes the given rows of a batch in order; the range may be empty. Row 0 begins the batch; a transaction without rows begins
+    /// with its commit. `passed` is called as soon as the batch has taken its turn. From then on the next batch may request its own
+    /// turn, while the commit of this batch is still in progress.
     ///
     /// # Errors
-    /// The batch is rolled back, unless the session is lost: then only [`Backend::executed`] shows
-    /// its outcome. In its turn, [`WriteError::Again`] when the previous batch was not committed, and [`WriteError::Refused`] may
-    /// mean that its transactions cannot be committed as one: [`Session::apply`] shows more.
+    /// After an error the batch is rolled back. If the session is lost, the outcome is unknown, and only [`Backend::executed`] shows
+    /// it. When the batch commits in its turn, [`WriteError::Again`] means that the previous batch was not committed.
+    /// [`WriteError::Refused`] may mean that the transactions cannot be committed as one; [`Session::apply`] then finds the refused
+    /// transaction.
     fn write(
         &mut self,
         batch: &Arc<Batch>,
@@ -105,16 +107,15 @@ pub trait Session: Send {
         passed: impl FnMut() + Send,
     ) -> impl Future<Output = Result<(), WriteError>> + Send;
 
-    /// Applies the transactions of a batch sequentially, from the `from`th on, each committed under its own GTID before
-    /// the next begins. Stops at the first failure; earlier commits stay. Returns the number of commits, and
-    /// the failure.
+    /// Applies the transactions of a batch sequentially, beginning with index `from`, and commits each under its own GTID before the
+    /// next begins. Stops at the first failure, and earlier commits stay. Returns the number of commits and the failure, if any.
     fn apply(
         &mut self,
         batch: &Arc<Batch>,
         from: usize,
     ) -> impl Future<Output = (usize, Result<(), WriteError>)> + Send;
 
-    /// Applies a barrier as a whole.
+    /// Applies a barrier from beginning to end.
     ///
     /// # Errors
     /// As for [`Session::write`].
@@ -126,7 +127,7 @@ pub trait Session: Send {
     /// Rolls back an open transaction.
     ///
     /// # Errors
-    /// When the session is lost.
+    /// If the session is lost.
     fn roll_back(&mut self) -> impl Future<Output = Result<(), WriteError>> + Send;
 }
 
@@ -139,12 +140,12 @@ pub enum WriteError {
     /// The connection is gone. The outcome of a requested commit is unknown.
     #[error("{0}")]
     Lost(String),
-    /// The database refuses it, and a retry would fail too.
+    /// The database refuses the write, and a retry would fail too.
     #[error(transparent)]
     Refused(Box<Refusal>),
 }
 
-/// A database's refusal, with its own message.
+/// The refusal of a write, with the database's own message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{message}", match (.table, .row) {
     (Some(table), Some(row)) => format!("{table}, row {row} of the transaction: "),
@@ -154,9 +155,9 @@ pub enum WriteError {
 pub struct Refusal {
     /// The table, when it is known.
     pub table: Option<TableName>,
-    /// The row within the transaction, from 1 on, or the first of several suspects.
+    /// The number of the refused row within the transaction, from 1 on; if only a range of rows is known, its first row.
     pub row: Option<usize>,
-    /// The database's error number; 0 for none.
+    /// The database's error number; 0 if it returned none.
     pub code: u16,
     /// The database's error message.
     pub message: String,
@@ -165,10 +166,10 @@ pub struct Refusal {
 /// Why a query to a database failed.
 #[derive(Debug, Clone, Error)]
 pub enum BackendError {
-    /// It is unreachable now; a retry later may help.
+    /// The database is unreachable now; a later retry may succeed.
     #[error("{0}")]
     Unreachable(String),
-    /// It refuses, and a retry would fail too: missing privileges, a wrong setting.
+    /// The database refuses, and a retry would fail too, such as after a missing privilege or a wrong setting.
     #[error("{0}")]
     Refused(String),
 }

@@ -1,4 +1,4 @@
-//! The unit of writing and committing: the next transactions of the log.
+//! A batch: the next transactions of the log, which are written together and then committed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ impl BatchSeq {
 /// How the transactions of a batch are committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commits {
-    /// Each by itself, under its own GTID.
+    /// Each transaction separately, under its own GTID.
     OneByOne,
-    /// All of them as one transaction of the database, which records them together with the rows.
+    /// All together, as one transaction of the database, which also records their GTIDs.
     AsOne,
 }
 
 /// Consecutive transactions of the log, at least one. Row numbers continue across all of them.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// Its place in the order of commits.
+    /// The batch's place in the order of commits.
     pub seq: BatchSeq,
-    /// How it is committed.
+    /// How the batch is committed.
     pub commits: Commits,
     transactions: Vec<Arc<Transaction>>,
     /// For each transaction, the number of rows up to its end.
@@ -42,7 +42,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch of some transactions. A barrier has its own batch.
+    /// Creates a batch of transactions. A barrier must be the only transaction in its batch.
     pub fn new(seq: BatchSeq, commits: Commits, transactions: Vec<Arc<Transaction>>) -> Self {
         let rows = |transaction: &Arc<Transaction>| match &transaction.body {
             Body::Rows(changes) => changes.rows.len(),
@@ -60,29 +60,30 @@ impl Batch {
         }
     }
 
-    /// Its transactions, in the log's order.
+    /// Returns the transactions in the log's order.
     pub fn transactions(&self) -> &[Arc<Transaction>] {
         &self.transactions
     }
 
-    /// Its barrier, if it is one.
+    /// Returns the barrier, if the batch consists of one.
     pub fn barrier(&self) -> Option<&Arc<Transaction>> {
         let first = self.transactions.first()?;
         matches!(first.body, Body::Barrier(_)).then_some(first)
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.row_ends.last().copied().unwrap_or_default()
     }
 
-    /// The rows of one of its transactions.
+    /// Returns the range of row numbers of one transaction, by its index in the batch.
     pub fn rows_of(&self, transaction: usize) -> Range<usize> {
         let end = |at: usize| self.row_ends.get(at).copied().unwrap_or(self.rows());
         transaction.checked_sub(1).map_or(0, end)..end(transaction)
     }
 
-    /// Some of its rows, by transaction: the changes, and the row range within them.
+    /// Splits a range of row numbers by transaction: returns each transaction's changes and the row
+    /// range within them.
     pub fn pieces(
         &self,
         rows: Range<usize>,
@@ -103,13 +104,13 @@ impl Batch {
         })
     }
 
-    /// The table of some of its rows, if they have one in common.
+    /// Returns the table of a range of rows, if all of them are in one table.
     pub(crate) fn table_of(&self, rows: Range<usize>) -> Option<TableName> {
         let mut tables = self.tables_of(rows).into_iter();
         tables.next().filter(|_| tables.len() == 0)
     }
 
-    /// The tables of some of its rows, each once.
+    /// Returns the tables of a range of rows, each once.
     pub(crate) fn tables_of(&self, rows: Range<usize>) -> Vec<TableName> {
         let pieces = self.pieces(rows);
         distinct(
@@ -117,7 +118,7 @@ impl Batch {
         )
     }
 
-    /// The identifiers of its transactions.
+    /// Returns the GTIDs of the transactions.
     pub fn gtids(&self) -> GtidSet {
         self.transactions.iter().map(|one| one.gtid).collect()
     }

@@ -1,27 +1,28 @@
-//! The events (`CREATE EVENT`) of a server that has only applied a log, which exist there as they were created.
+//! Event Scheduler events (`CREATE EVENT`) on a server that has only applied a log.
 //!
-//! A one-time event that is kept after its run (`ON COMPLETION PRESERVE`) is disabled by the server that has run it, and the log does
-//! not show it. At other servers with this log it is still enabled, and runs a second time as soon as a scheduler is on. So code that
-//! hands over such a server, as the new primary or as a restored one, disables events of the past. An event that has run
-//! nowhere is indistinguishable: running one twice is worse than skipping one and logging it.
+//! A server that runs a one-time event with `ON COMPLETION PRESERVE` disables it afterwards, and the binlog does not contain this
+//! change. On other servers with this log the event is still enabled, and runs a second time as soon as a scheduler is on. Code that
+//! makes such a server the new primary, or restores one from a backup, therefore disables past events. This also disables a past
+//! event that never ran anywhere, since it looks the same. The choice is deliberate: an event that runs twice does more harm than a
+//! skipped one, which is logged.
 
 use mysql_link::{Connection, LinkError, Row};
 use tracing::warn;
 
-/// An event by its name.
+/// Name and definer of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedEvent {
-    /// Its schema.
+    /// The event's schema.
     pub schema: String,
-    /// Its name there.
+    /// The event's name in that schema.
     pub name: String,
     /// `user@host`, as the server lists it.
     definer: String,
 }
 
 impl NamedEvent {
-    /// `to` is `ENABLE` or `DISABLE`. Only the status changes; without a definer the statement would make the session's account
-    /// the definer.
+    /// Returns the ALTER EVENT statement that changes only the status; `to` is `ENABLE` or `DISABLE`. The statement names the
+    /// definer, because without it the session's account would become the definer.
     #[must_use]
     pub fn altered(&self, to: &str) -> String {
         let account = self.definer.rsplit_once('@');
@@ -36,14 +37,14 @@ fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// Kept one-time events of the past that this server has never run.
+/// Condition for past one-time events with `ON COMPLETION PRESERVE` that this server has never run.
 pub const OVER: &str = "event_type = 'ONE TIME' AND on_completion = 'PRESERVE' AND last_executed IS NULL \
      AND COALESCE(CONVERT_TZ(execute_at, time_zone, '+00:00') <= UTC_TIMESTAMP(), FALSE)";
 
-/// Lists those that a scheduler would run as soon as it is on; none where the account lacks the privilege.
+/// Lists past events that a scheduler would run as soon as it is on. Returns none if the account may not list events, and logs that.
 ///
 /// # Errors
-/// When the connection fails.
+/// If the connection fails.
 pub async fn events_that_are_over(
     connection: &mut Connection,
 ) -> Result<Vec<NamedEvent>, LinkError> {
@@ -56,11 +57,11 @@ pub async fn events_that_are_over(
     }
 }
 
-/// Disables them and logs each: `disabled` explains the consequence here. A failure to disable one is logged
-/// too.
+/// Disables the events and logs each one; `disabled` is the log message, which explains the consequence. If the server refuses to
+/// disable an event, that is logged too.
 ///
 /// # Errors
-/// When the connection fails; a repetition continues after the completed part.
+/// If the connection fails. A repeated call continues with the events that are still enabled.
 pub async fn disable_what_is_over(
     connection: &mut Connection,
     events: &[NamedEvent],
@@ -81,10 +82,10 @@ pub async fn disable_what_is_over(
     Ok(())
 }
 
-/// Events that match a condition over `information_schema.events`.
+/// Lists events that match a condition over `information_schema.events`.
 ///
 /// # Errors
-/// When the connection fails, or the account lacks the privilege.
+/// If the connection fails, or the account lacks the privilege.
 pub async fn listed(
     connection: &mut Connection,
     condition: &str,

@@ -1,4 +1,4 @@
-//! Keys of row writes: two writes whose order matters share a key.
+//! Keys of row writes. If the order of two writes matters, they have a key in common.
 
 use std::collections::HashMap;
 
@@ -13,27 +13,27 @@ use crate::schema::{ColumnShape, TableName, TableShape};
 /// How a write uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// It depends on it: any number of such writes may proceed concurrently (a child row and its parent, any row and
-    /// its table).
+    /// The write depends on the key. Any number of such writes may proceed concurrently: child rows of one parent row, or rows of one
+    /// table.
     Shared,
-    /// It takes, changes or frees it.
+    /// The write inserts, changes or deletes the key's value.
     Exclusive,
 }
 
 /// One key of a row write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyAccess {
-    /// The key as a hash, which replaces table and value.
+    /// A hash of the table, the key's columns and the value.
     pub key: KeyHash,
-    /// Whether the write shares the key with others or needs it exclusively.
+    /// Whether other writes may use the key at the same time.
     pub access: Access,
 }
 
-// Hashes of keys. XXH3 with 64 bits: its specification fixes its values for every version and machine. It is among the
-// fastest for inputs of this size (one to a few dozen bytes, one pass).
+// Hashes of keys. XXH3 with 64 bits, whose specification fixes the result for every version and machine. It is among the fastest
+// hashes for inputs of this size: one to a few dozen bytes.
 
-/// The hash of a table's key and one value of it. Values that the database considers equal have equal hashes;
-/// others may collide, which only costs parallelism.
+/// The hash of one value of a key of a table. Values that the database considers equal have equal hashes. Different values may
+/// collide, which only costs parallelism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
 
@@ -54,32 +54,32 @@ fn seed_of<'a>(table: &TableName, columns: impl Iterator<Item = (&'a str, Option
     xxh3_64(&bytes)
 }
 
-/// Names that differ only in case have equal hashes: the server's settings decide if they mean the same table, and a foreign key
-/// may spell a column in any case.
+/// Hashes names without case: names that differ only in case have equal hashes. The server's settings decide whether they mean the
+/// same table, and a foreign key may spell a column in any case.
 fn hash_names<const N: usize>(names: [&str; N]) -> u64 {
     let mut bytes = Vec::new();
     for name in names {
         let folded: String = name.chars().flat_map(char::to_lowercase).collect();
         bytes.extend_from_slice(folded.as_bytes());
-        // No name contains a zero.
+        // No name contains a zero byte.
         bytes.push(0);
     }
     xxh3_64(&bytes)
 }
 
-/// A map by key hash. Keys are hashes already: they are only spread, for hashes that are small numbers.
+/// A map by key hash. The hasher only mixes the bits of the hash, for hashes that are small numbers (as in tests).
 pub(crate) type KeyMap<V> = HashMap<KeyHash, V, FixedState>;
 
 // The keys of one row write, from its images.
 //
-// | the row's …                                            | access |
-// |--------------------------------------------------------|--------|
-// | table                                                  | Shared; Exclusive when it is serial, or a value of a key is unknown |
-// | primary, unique and referenced keys, old and new value | Exclusive; none for a value with a NULL |
-// | keys of parents that it refers or referred to          | Shared, and Shared on the parent's table; Exclusive when unknown |
-// | tables that refer to it, when a value of it goes       | Shared; Exclusive where the server changes rows with it, unlogged |
+// | a write uses …                                             | access |
+// |------------------------------------------------------------|--------|
+// | its table                                                  | Shared; Exclusive if the table is serial, or a value of a key is unknown |
+// | primary, unique and referenced keys, old and new value     | Exclusive; none for a value with a NULL |
+// | the parents' keys to which it refers, or referred          | Shared, and Shared on the parent's table; Exclusive when unknown |
+// | tables that refer to its table, when it removes a value    | Shared; Exclusive where the server changes rows with it, unlogged |
 
-/// Computes keys of rows, in memory that is reused for each.
+/// Computes keys of rows; the memory is reused from row to row.
 #[derive(Debug, Default)]
 pub struct RowKeys {
     keys: Vec<KeyAccess>,
@@ -90,15 +90,15 @@ pub struct RowKeys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyValue {
     Is(KeyHash),
-    /// It has a NULL: it is equal to nothing and refers to nothing.
+    /// The value contains a NULL, so it is equal to no other value and refers to no row.
     Nothing,
-    /// The log has too little of the row.
+    /// The log does not contain all columns of the key, or their comparison is unknown.
     Unknown,
 }
 
 impl RowKeys {
-    /// The keys of one row write of the table, each key once. `cascades_logged`: rows that change together with this one are logged as
-    /// writes of their own ([`Rows::CASCADES_LOGGED`](binlog_format::events::Rows::CASCADES_LOGGED)).
+    /// Returns the keys of one row write of the table, each key once. `cascades_logged`: rows that a cascade changes together with
+    /// this row are logged as separate writes ([`Rows::CASCADES_LOGGED`](binlog_format::events::Rows::CASCADES_LOGGED)).
     pub fn of(
         &mut self,
         table: &TableKeys,
@@ -115,7 +115,7 @@ impl RowKeys {
             goes |= value_goes;
         }
         if unknown {
-            // Every other write of the table has this key, too, so those of single values are superfluous.
+            // Every other write of the table uses the table's key, too, so the keys of single values are superfluous.
             self.keys.clear();
             self.take(table.table, Access::Exclusive);
         }
@@ -135,11 +135,12 @@ impl RowKeys {
         &self.keys
     }
 
-    /// True if the values of the key are known, and whether its old value goes.
+    /// Adds the values of one key to the write's keys. Returns whether all values are known, and whether the write removes the old
+    /// value.
     fn own_key(&mut self, key: &OwnKey, row: &Row<'_, '_>) -> (bool, bool) {
         let is_touched = is_touched(&key.parts, row);
-        // The image before of a partial update identifies the row by its primary key; other keys missing in it do
-        // not matter while they are unchanged.
+        // The image before of a partial update identifies the row by its primary key. Columns of other keys may be missing in it; that
+        // does not matter while they are unchanged.
         if !is_touched && !key.is_primary {
             return (true, false);
         }
@@ -176,7 +177,7 @@ impl RowKeys {
         }
     }
 
-    /// The values of a key in the images before and after.
+    /// Returns the values of a key in the images before and after.
     fn values(
         &mut self,
         seed: u64,
@@ -192,7 +193,7 @@ impl RowKeys {
         ]
     }
 
-    /// The value of a key, whose parts `value_of` returns.
+    /// Computes the value of a key from its columns; `value_of` returns the value of a column.
     fn value<'a>(
         &mut self,
         seed: u64,
@@ -203,7 +204,7 @@ impl RowKeys {
         let mut known = true;
         for part in parts {
             match value_of(part) {
-                // Whatever the others are.
+                // One NULL is enough, whatever the other columns contain.
                 Value::Null => return KeyValue::Nothing,
                 Value::Bytes(bytes) => {
                     let start = self.value.len();
@@ -229,7 +230,7 @@ impl RowKeys {
     }
 }
 
-/// Whether a row write can give a key another value: it inserts or deletes the row, or its image after has a column of it.
+/// Whether a row write may change the value of a key: it inserts or deletes the row, or its image after contains a column of the key.
 fn is_touched(parts: &[Part], row: &Row<'_, '_>) -> bool {
     match (row.before, row.after) {
         (Some(_), Some(after)) => {
@@ -240,7 +241,7 @@ fn is_touched(parts: &[Part], row: &Row<'_, '_>) -> bool {
     }
 }
 
-/// Whether a key's bytes change, or the row goes.
+/// Whether the write changes the key's bytes or deletes the row.
 fn is_changed(parts: &[Part], row: &Row<'_, '_>) -> bool {
     match (row.before, row.after) {
         (Some(before), Some(after)) => parts.iter().any(|part| {
@@ -251,8 +252,8 @@ fn is_changed(parts: &[Part], row: &Row<'_, '_>) -> bool {
     }
 }
 
-/// A column's value after an update: columns missing in the image after are unchanged. In an insert a missing column has
-/// its default, which is not in the log.
+/// Returns a column's value after an update: a column missing in the image after is unchanged. In an insert, a missing column has its
+/// default value, which is not in the log.
 fn merged<'a>(part: &Part, before: Option<&Image<'a>>, after: &Image<'a>) -> Value<'a> {
     match (after.value(part.column), before) {
         (Value::Absent, Some(before)) => before.value(part.column),
@@ -260,38 +261,38 @@ fn merged<'a>(part: &Part, before: Option<&Image<'a>>, after: &Image<'a>) -> Val
     }
 }
 
-// The keys of a table, prepared for its rows.
+// The keys of a table.
 
 /// The keys of a table, prepared for any number of its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableKeys {
-    /// The table as a whole.
+    /// The hash of the table as a whole.
     table: KeyHash,
-    /// Whether all writes of the table conflict: it has no primary key, or a key of an expression that images do
-    /// not contain.
+    /// Whether all writes of the table conflict, because it has no primary key, or has a key over an expression, which images do not
+    /// contain.
     is_serial: bool,
     /// Primary, unique and referenced keys; the primary one first.
     own: Vec<OwnKey>,
     parents: Vec<ParentKey>,
-    /// Tables that refer to it, as a whole.
+    /// Hashes of the tables that refer to this one, each as a whole.
     children: Vec<KeyHash>,
-    /// Tables that lose or change rows with it, as a whole.
+    /// Hashes of the tables whose rows a cascade from this table deletes or changes, each as a whole.
     cascades_to: Vec<KeyHash>,
 }
 
-/// A key that the table's rows take.
+/// A key of the table itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct OwnKey {
     seed: u64,
     parts: Vec<Part>,
-    /// The primary key: every image contains it, and every row has it.
+    /// Whether it is the primary key: its columns are never NULL, and every image that identifies a row contains them.
     is_primary: bool,
 }
 
 /// A key of another table that the table's rows refer to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ParentKey {
-    /// The referenced table, as a whole.
+    /// The hash of the referenced table as a whole.
     table: KeyHash,
     seed: u64,
     parts: Vec<Part>,
@@ -305,24 +306,24 @@ struct Part {
     prefix: Option<u32>,
 }
 
-/// A key of the target's table has a column that is missing in the log's rows.
+/// Error: a column of a key of the target's table is missing in the log's rows.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "column {column} of a key of the target's table is not among the {in_log} columns of the log's rows"
 )]
 pub struct KeyColumnMissing {
-    /// The column: its name, or its number where the shape has no such column.
+    /// The column's name, or its number from 1 on where the target's table has no such column.
     pub column: String,
-    /// How many columns the rows have in the log.
+    /// The number of columns that the rows have in the log.
     pub in_log: usize,
 }
 
 impl TableKeys {
-    /// The keys of a table whose rows have `in_log` columns in the log; more or fewer than the target's table is fine as long as
-    /// every column of a key is among them.
+    /// Prepares the keys of a table whose rows have `in_log` columns in the log. The target's table may have more or fewer columns, if
+    /// the log contains every column of a key.
     ///
     /// # Errors
-    /// When one is missing.
+    /// If the log lacks a column of a key.
     pub fn of(shape: &TableShape, in_log: usize) -> Result<Self, KeyColumnMissing> {
         let mut is_serial = shape.primary_key.is_none();
         let mut own = Vec::new();
@@ -345,7 +346,7 @@ impl TableKeys {
             });
         }
         let parents = shape.parents.iter().map(|parent| {
-            // The seed of the parent's own key over the same columns.
+            // The same seed as that of the parent's own key over these columns.
             let names = parent.referenced.iter().map(|name| (&**name, None));
             let seed = seed_of(&parent.table, names);
             let parts = parent.columns.iter();
@@ -367,9 +368,9 @@ impl TableKeys {
         })
     }
 
-    /// Whether the write leaves a completely known row, and neither takes a key from another row nor leaves one to it: an
-    /// insert, or an update with complete images that changes no column of a key of the table's own or of a parent. The write
-    /// before it could have had the effect of such an update.
+    /// Whether an earlier write of the row can include the effect of this write (joining): an insert, or an update with complete
+    /// images that changes no column of a key, neither of the table's own keys nor of a parent's. Such a write leaves a completely
+    /// known row, takes no key value from another row, and releases none to another row.
     pub fn can_be_joined(&self, row: &Row<'_, '_>) -> bool {
         let is_whole = |image: &Image<'_>| {
             let mut values = image.values().iter();

@@ -1,13 +1,14 @@
-//! Applies a replicaset's log to a database with row-granularity scheduling, as C5 (VLDB 2023) does in its own storage
-//! engines: here in an unmodified MySQL, or any other [`backend::Backend`].
+//! Applies a replicaset's log to an unmodified MySQL or another [`backend::Backend`]. The scheduling works per row, as
+//! in C5 (VLDB 2023), which implements it inside its own storage engines.
 //!
 //! ```text
 //! source ─► decoder (rows, keys) ─► batches ─► scheduler ─► workers ─► backend session (one batch at a time)
 //!                                                             │ commit in the log's order
 //! ```
 //!
-//! Invariants for any number of workers: every row receives its writes in the log's order; readers see only prefixes
-//! of the log; the target itself records what it has, so that a restart repeats nothing and skips nothing.
+//! Invariants for any number of workers: every row receives its writes in the log's order. Readers see only prefixes of
+//! the log. The target itself records which transactions it has applied, so that a restart repeats nothing and skips
+//! nothing.
 //!
 //! Most callers need only the items at the root: a [`Source`] such as [`FileSource`], a [`MysqlBackend`], and [`apply`].
 

@@ -4,7 +4,7 @@ pub use binlog_format::row_image::KeyPart;
 use binlog_format::row_image::{CollationId, ColumnType};
 use derive_more::Display;
 
-/// The applier's own schema in a target, private to that target.
+/// The schema of the applier's own table in a target. It is private to that target.
 pub(crate) const OWN_SCHEMA: &str = "witness_applier";
 
 /// A table by its names in the log.
@@ -27,7 +27,7 @@ impl TableName {
     }
 }
 
-/// The names, each once, in the order of their first appearance.
+/// Returns the distinct names in the order of their first appearance.
 pub(crate) fn distinct<'a>(names: impl Iterator<Item = &'a TableName>) -> Vec<TableName> {
     let mut all = Vec::new();
     for name in names {
@@ -38,8 +38,8 @@ pub(crate) fn distinct<'a>(names: impl Iterator<Item = &'a TableName>) -> Vec<Ta
     all
 }
 
-/// Whether names differ at most in case. Column names are equal then, and constraints may spell them differently from
-/// columns; names of tables may be.
+/// Whether two names differ at most in case. Column names that differ only in case are equal, and a constraint may spell a column in
+/// another case. Table names that differ only in case may be equal, depending on the server.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = char> {
         name.chars().flat_map(char::to_lowercase)
@@ -55,22 +55,22 @@ pub struct TableShape {
     pub name: TableName,
     /// Its columns in the order of row images.
     pub columns: Vec<ColumnShape>,
-    /// `None`: rows cannot be distinguished, so that its writes are applied sequentially.
+    /// The primary key. `None`: rows cannot be distinguished, so writes of this table are applied sequentially.
     pub primary_key: Option<KeyShape>,
     /// Its unique keys other than the primary one.
     pub unique_keys: Vec<KeyShape>,
-    /// References of its rows to rows of other tables (or its own).
+    /// Foreign keys of this table, which refer to other tables or to itself.
     pub parents: Vec<ParentShape>,
-    /// The columns by which rows of other tables refer to this one, without those that are a key above, in the same order.
+    /// Columns of this table to which foreign keys of other tables refer, if they are not a key above with the same order of columns.
     pub referenced: Vec<KeyShape>,
-    /// Tables with a foreign key to this one, whatever its action: whether a row here may be deleted depends on all of their rows, and
-    /// those that another table's cascade removes are not in the log.
+    /// Tables with a foreign key to this one, whatever its action. Whether a row here may be deleted depends on all of their rows.
+    /// Rows that a cascade from another table deletes there are not in the log.
     pub children: Vec<TableName>,
-    /// Tables whose rows the server itself deletes or changes, without logging, when a row here is deleted or its
-    /// referenced value changes (CASCADE, SET NULL, SET DEFAULT): children, their children, and so on.
+    /// Tables whose rows the server itself deletes or changes when a row here is deleted or its referenced value changes (CASCADE, SET
+    /// NULL, SET DEFAULT): children, their children, and so on. The server does not log these changes.
     pub cascades_to: Vec<TableName>,
-    /// Its storage engine, if that has no transactions (such as MyISAM): writes stay after a rollback, and
-    /// are duplicated by a retry.
+    /// The storage engine, if it has no transactions (such as MyISAM): a rollback does not remove its writes, and a retry duplicates
+    /// them.
     pub without_transactions: Option<Box<str>>,
 }
 
@@ -85,20 +85,20 @@ impl TableShape {
     }
 }
 
-/// A column's properties that matter for keys.
+/// The properties of a column that matter for keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnShape {
     /// The column's name at the target.
     pub name: Box<str>,
-    /// Which of its values are equal to a key.
+    /// How values of the column are compared.
     pub fold: Fold,
 }
 
-/// A key: columns whose values together are unique, or are referenced.
+/// A key: columns whose values together are unique, or to which a foreign key refers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyShape {
-    /// Its columns in the key's order. Empty: it consists of an expression that row images do not contain, so that
-    /// its values cannot be distinguished.
+    /// The key's columns, in its order. Empty for a key over an expression: row images do not contain it, so its values cannot be
+    /// distinguished.
     pub parts: Vec<KeyPart>,
 }
 
@@ -122,25 +122,25 @@ pub struct ParentShape {
     pub columns: Vec<usize>,
     /// The referenced table.
     pub table: TableName,
-    /// Its columns, in the order of `columns`.
+    /// The referenced columns, in the order of `columns`.
     pub referenced: Vec<Box<str>>,
 }
 
-// Which values of a column are equal to a key of it. Conservative: values that the database considers equal get
-// equal bytes (or none); values that differ may share theirs, which costs parallelism.
+// How values of a key column are compared. The rules are conservative: values that the database considers equal have equal bytes, or
+// are treated as unknown. Different values may have equal bytes, which only costs parallelism.
 
-/// How a column's values are made comparable: values that the database considers equal get the same bytes.
+/// How a column's values are converted for comparison: values that the database considers equal result in the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fold {
-    /// Equal bytes, and no others (numbers, times).
+    /// Values are equal if their bytes are (numbers, times).
     Bytes,
-    /// Equal up to spaces or zero bytes at the end (binary strings, binary collations).
+    /// As [`Self::Bytes`], but without trailing spaces and zero bytes (binary strings, binary collations).
     Trimmed,
-    /// Printable ASCII is equal up to case and trailing spaces; other text is opaque.
+    /// Strings of printable ASCII are compared without case and trailing spaces. Other strings are unknown.
     AsciiCase,
     /// A floating-point number: -0 equals 0.
     Float,
-    /// Unknown: all values count as equal.
+    /// The comparison is unknown: all values count as equal.
     Opaque,
 }
 
@@ -153,7 +153,7 @@ const ASCII_CASE: [(&str, u32); 12] = [
     ("utf8mb4_unicode_ci", 224),
     ("utf8mb4_unicode_520_ci", 246),
     ("utf8mb3_general_ci", 33),
-    // The same, as servers before 8.0.30 call it.
+    // The name of utf8mb3_general_ci before 8.0.30.
     ("utf8_general_ci", 33),
     ("latin1_swedish_ci", 8),
     ("latin1_general_ci", 48),
@@ -161,11 +161,11 @@ const ASCII_CASE: [(&str, u32); 12] = [
     ("ascii_general_ci", 11),
 ];
 
-/// Collations that compare bytes, up to padding, of which the log has only the number.
+/// Collations that compare bytes, up to padding. Table maps contain only their numbers.
 const BINARY: [u32; 6] = [63, 46, 309, 83, 47, 65];
 
 impl Fold {
-    /// The fold of a column by `data_type` and `collation_name` (NULL: `None`) of `information_schema.columns`.
+    /// The fold of a column by `data_type` and `collation_name` in `information_schema.columns`; a NULL there is `None`.
     pub fn of_column(data_type: &str, collation: Option<&str>) -> Self {
         match data_type.to_ascii_lowercase().as_str() {
             "tinyint" | "smallint" | "mediumint" | "int" | "integer" | "bigint" | "decimal"
@@ -185,7 +185,7 @@ impl Fold {
         }
     }
 
-    /// The fold of a column by its table map.
+    /// The fold of a column by its type and collation in a table map.
     pub fn of_logged(column: ColumnType, collation: Option<CollationId>) -> Self {
         match column {
             ColumnType::Float | ColumnType::Double => Self::Float,
@@ -204,8 +204,8 @@ impl Fold {
         }
     }
 
-    /// Appends bytes that are the same for all values that the database considers equal to `value` in a key over at most the first
-    /// `prefix` characters. False, with nothing appended, when that is unknown for this value.
+    /// Appends the bytes for comparing `value` in a key over at most the first `prefix` characters: values that the database considers
+    /// equal result in the same bytes. Returns false, and appends nothing, if the comparison is unknown for this value.
     #[must_use]
     pub fn append(self, value: &[u8], prefix: Option<u32>, out: &mut Vec<u8>) -> bool {
         // A character has at least one byte, so `prefix` bytes contain at most `prefix` characters.

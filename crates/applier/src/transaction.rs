@@ -1,5 +1,5 @@
-//! A transaction of the log, decoded as far as scheduling and applying need it. The rows themselves stay the source's
-//! bytes.
+//! A transaction of the log, decoded as far as scheduling and applying need it. Row images are not decoded: they remain slices
+//! of the source's bytes.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use bytes::Bytes;
 use crate::keys::KeyAccess;
 use crate::schema::{TableName, TableShape, distinct, same_name};
 
-/// A transaction's place in the log's order, from 1 on; the target's transactions at the beginning of the run
-/// come before the first one that it applies. Consecutive within a run.
+/// A transaction's place in the log's order. The first transaction of a run has the number after the count of transactions that
+/// the target had when the run began; further numbers are consecutive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
@@ -29,19 +29,19 @@ impl Seq {
 /// A transaction of the log, decoded so that it can be scheduled and applied.
 #[derive(Debug, Clone)]
 pub struct Transaction {
-    /// Its place in the order; the decoder leaves 0, and the run assigns numbers.
+    /// The place in the log's order. The decoder sets 0, and the run assigns the number.
     pub seq: Seq,
-    /// Its identifier; the target's `gtid_executed` has it once it is applied.
+    /// The GTID, which is in the target's `gtid_executed` after the transaction is applied.
     pub gtid: Gtid,
-    /// When the server that wrote this log committed it; the lag is measured from here.
+    /// When the server that wrote this log committed the transaction; the lag is measured from this time.
     pub immediate_commit: Option<CommitTimestamp>,
-    /// When its original server committed it.
+    /// When the original server committed the transaction.
     pub original_commit: Option<CommitTimestamp>,
-    /// The version of its original server.
+    /// The version of the original server.
     pub original_version: Option<ServerVersion>,
-    /// Its size in memory, in bytes.
+    /// Size in memory, in bytes.
     pub bytes: usize,
-    /// Its row changes, or the statements of a barrier.
+    /// The row changes, or the statements of a barrier.
     pub body: Body,
 }
 
@@ -50,29 +50,29 @@ pub struct Transaction {
 pub enum Body {
     /// Row changes and nothing else: scheduled row by row.
     Rows(RowChanges),
-    /// Everything else (DDL, statements, XA, mixtures): a barrier, applied alone, when all before it is committed and
-    /// before any later one begins.
+    /// Everything else: DDL, statements, XA, and mixtures. A barrier is applied alone: all earlier transactions are committed
+    /// before it, and no later one begins until it is committed.
     Barrier(Barrier),
 }
 
-/// Session variables of the source that, in addition to the images, determine a row. Wherever mysqld applies a row, it evaluates
-/// generated columns, functional keys, CHECK constraints and partitions again. It treats a 0 in an AUTO_INCREMENT column
-/// as no value unless the `sql_mode` differs.
+/// Session variables of the source that affect how a row is applied, in addition to its images. When mysqld applies a row, it
+/// evaluates generated columns, functional keys, CHECK constraints and partitions again. In an AUTO_INCREMENT column it replaces
+/// a 0 by a generated number, unless `sql_mode` has NO_AUTO_VALUE_ON_ZERO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowContext {
     /// `sql_mode`, as bits.
     pub sql_mode: u64,
     /// `lc_time_names`, by its number; 0 is en_US.
     pub lc_time_names: u16,
-    /// `time_zone`; `None` for the target's own. The log has it where the first statement of a transaction has used it;
-    /// elsewhere the last one in the log applies.
+    /// `time_zone`; `None` for the target's own. The log contains it only for transactions whose first statement has used it.
+    /// Other transactions are applied with the last `time_zone` in the log.
     pub time_zone: Option<Arc<[u8]>>,
 }
 
 /// Row changes in their order.
 #[derive(Debug, Clone, Default)]
 pub struct RowChanges {
-    /// The session that they need.
+    /// The session variables for these rows.
     pub context: RowContext,
     /// The changed tables, each once.
     pub tables: Vec<MappedTable>,
@@ -80,19 +80,19 @@ pub struct RowChanges {
     pub events: Vec<RowsEvent>,
     /// The rows of all events, in order.
     pub rows: Vec<RowWrite>,
-    /// The keys of all rows; each row has a range of them.
+    /// The keys of all rows; each row has a range of this list.
     pub keys: Vec<KeyAccess>,
 }
 
 impl RowChanges {
-    /// The keys of one row; empty for a missing row.
+    /// Returns the keys of one row; none if there is no such row.
     pub fn keys_of(&self, row: usize) -> &[KeyAccess] {
         let keys = self.rows.get(row).map_or(0..0, |row| row.keys.clone());
         let keys = self.keys.get(keys.start as usize..keys.end as usize);
         keys.unwrap_or_default()
     }
 
-    /// The table of one row; `None` for a missing row.
+    /// Returns the table of one row; `None` if there is no such row.
     pub(crate) fn table_of(&self, row: usize) -> Option<&TableName> {
         let event = self.events.get(self.rows.get(row)?.event as usize)?;
         Some(&self.tables.get(event.table as usize)?.shape.name)
@@ -115,49 +115,49 @@ pub struct RowsEvent {
     pub event: Bytes,
     /// Offset of the row images in `event`.
     pub images_at: u32,
-    /// Its table, as an index in [`RowChanges::tables`].
+    /// The table of the event, as an index in [`RowChanges::tables`].
     pub table: u32,
-    /// Its rows, as indexes in [`RowChanges::rows`].
+    /// The rows of the event, as indexes in [`RowChanges::rows`].
     pub rows: Range<u32>,
 }
 
 /// The write of one row.
 #[derive(Debug, Clone)]
 pub struct RowWrite {
-    /// Its event, as an index in [`RowChanges::events`].
+    /// The rows event, as an index in [`RowChanges::events`].
     pub event: u32,
-    /// Its images (before, after, or both) within the event's bytes.
+    /// The byte range of the row's images (before, after, or both) within the event.
     pub images: Range<u32>,
-    /// Offset of its image after, if that contains the complete row and an update of the row that leaves its keys
-    /// unchanged can replace this write: an insert, or itself such an update. `None` for others.
+    /// Offset of the image after, if a later update of the row can be merged into this write (joined). Requires an insert or an
+    /// update that leaves all keys unchanged, and a complete image after. `None` for other writes.
     pub joinable_after: Option<NonZeroU32>,
-    /// Its keys, as indexes in [`RowChanges::keys`].
+    /// The keys of the row, as indexes in [`RowChanges::keys`].
     pub keys: Range<u32>,
 }
 
-/// A transaction that is applied alone: everything before it is committed first.
+/// A transaction that is applied alone, after everything before it is committed.
 #[derive(Debug, Clone)]
 pub struct Barrier {
-    /// The session for rows before any statement: that of its BEGIN, if it has one.
+    /// Session variables for rows before the first statement: those of the BEGIN event, if there is one.
     pub context: Option<RowContext>,
     /// The operations on the session, in order.
     pub steps: Vec<Step>,
-    /// How it ends: by a commit, or as a phase of XA.
+    /// The end of the transaction: a commit, or a phase of XA.
     pub end: BarrierEnd,
     /// Which tables may have another shape afterwards.
     pub changes: SchemaChange,
-    /// The tables of engines without transactions among those of its rows, for which it is applied alone.
+    /// The barrier's tables whose engine has no transactions. A row transaction becomes a barrier if it writes to such a table.
     pub without_transactions: Vec<TableName>,
 }
 
 impl Barrier {
-    /// The tables of its rows, each once, as far as they can be read.
+    /// Returns the tables of the barrier's rows, each once; unreadable events are skipped.
     pub(crate) fn tables(&self) -> Vec<TableName> {
         let rows = self.steps.iter().filter_map(|step| match step {
             Step::Rows(events) => Some(events),
             Step::Statement(_) => None,
         });
-        // Other events are no table maps.
+        // The events that are not table maps fail to decode, and are skipped.
         let names = rows.flatten().filter_map(|event| {
             let map = TableMap::decode(EventRef::new(event).ok()?).ok()?;
             let text = String::from_utf8_lossy;
@@ -170,17 +170,17 @@ impl Barrier {
 /// Which tables may have another shape after a barrier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SchemaChange {
-    /// None.
+    /// No table.
     #[default]
     Nothing,
-    /// These, and those connected to them by foreign keys. There may be more here than change, never fewer.
+    /// These tables, and the tables connected to them by foreign keys. The list may contain unchanged tables, but misses none.
     Tables(Vec<Changed>),
-    /// Any: a statement is not fully understood.
+    /// Any table: a statement is not fully understood.
     Anything,
 }
 
 impl SchemaChange {
-    /// Both.
+    /// Combines two changes.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -199,15 +199,16 @@ impl SchemaChange {
 pub enum Changed {
     /// A table that is created, dropped, or changed.
     Table(TableName),
-    /// A table that a new foreign key of another one refers to, and that is itself unchanged.
+    /// An unchanged table to which a new foreign key of another table refers.
     Referred(TableName),
     /// Every table of a schema is dropped.
     Schema(Box<str>),
 }
 
 impl Changed {
-    /// Whether it may affect this table. Servers may spell names differently in statements and in rows
-    /// (`lower_case_table_names`); where case counts, more names are treated as equal than are.
+    /// Whether the statement may affect this table. The log may spell a name differently in statements and in rows
+    /// (`lower_case_table_names`), so names are compared without case. On a server with case-sensitive names this matches too
+    /// many tables.
     pub fn names(&self, table: &TableName) -> bool {
         match self {
             Self::Table(name) | Self::Referred(name) => {
@@ -218,12 +219,12 @@ impl Changed {
     }
 }
 
-/// One part of a barrier.
+/// One step of a barrier.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Row changes: canonical TABLE_MAP and rows events, up to the end of a statement.
     Rows(Vec<Bytes>),
-    /// A statement with its session.
+    /// One statement of the log.
     Statement(Statement),
 }
 
@@ -232,7 +233,7 @@ pub enum Step {
 pub struct Statement {
     /// The canonical QUERY event (BEGIN and COMMIT are not among the steps).
     pub query: Bytes,
-    /// Canonical INTVAR, RAND and USER_VAR events that come before it.
+    /// The canonical INTVAR, RAND and USER_VAR events that precede the statement.
     pub variables: Vec<Bytes>,
 }
 
@@ -241,10 +242,10 @@ pub struct Statement {
 pub enum BarrierEnd {
     /// As a transaction: BEGIN before its steps, COMMIT after them.
     Commit,
-    /// The same, rolled back: only irreversible changes remain, and the GTID.
+    /// As [`Self::Commit`], with ROLLBACK in place of COMMIT: only irreversible changes remain, and the GTID.
     Rollback,
-    /// Its one statement commits by itself (DDL, XA COMMIT, XA ROLLBACK).
+    /// The barrier has one statement, which commits implicitly (DDL, XA COMMIT, XA ROLLBACK).
     ByItself,
-    /// XA START and XA END are among its steps; this statement follows: `XA PREPARE …`, or `XA COMMIT … ONE PHASE`.
+    /// Its steps contain XA START and XA END. This statement follows them: `XA PREPARE …`, or `XA COMMIT … ONE PHASE`.
     Xa(String),
 }

@@ -1,19 +1,20 @@
-//! The histograms in which the engine would count its own batch sizes and budgets. This crate replaces the published one of the same
-//! name, which allocates tables of 27 MB in every process with an engine. This workspace does not read these histograms, and the engine
-//! without its `runtime-stats` only records; so they record nothing.
+//! Histograms in which openraft would count its batch sizes and budgets. This crate replaces the published crate of the same name,
+//! which allocates tables of 27 MB in every process with openraft. This workspace does not read these histograms, and openraft without
+//! its feature `runtime-stats` only records values. Therefore these histograms record nothing.
 //!
-//! The public API is the part that the engine uses. A later engine that needs more does not compile. The
-//! published crate may be smaller by then.
+//! The public API is the part that openraft uses. If a later version of openraft needs more, it does not compile. The published crate
+//! may be smaller by then.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Counts no values. The type parameter is that of the published crate, which can mark several time windows with values of such a type.
+/// A histogram that records no values. The type parameter is that of the published crate, which can label several time windows with
+/// such values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram<T = ()>(PhantomData<T>);
 
 impl<T> Histogram<T> {
-    /// An empty histogram.
+    /// Creates an empty histogram.
     #[must_use]
     pub fn new() -> Self {
         Self(PhantomData)
@@ -24,10 +25,10 @@ impl<T> Histogram<T> {
         self.record_n(value, 1);
     }
 
-    /// Ignores a value that was seen `times` times.
+    /// Ignores a value that occurred `times` times.
     pub fn record_n(&mut self, _value: u64, _times: u64) {}
 
-    /// Zeros.
+    /// Returns zero for every percentile.
     #[must_use]
     pub fn percentile_stats(&self) -> PercentileStats {
         PercentileStats::default()
@@ -37,23 +38,23 @@ impl<T> Histogram<T> {
 /// Some percentiles of a histogram.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PercentileStats {
-    /// How many values were recorded.
+    /// The number of recorded values.
     pub samples: u64,
-    /// One in a thousand is at most this large.
+    /// 0.1 % of the values are at most this large.
     pub p0_1: u64,
-    /// One in a hundred.
+    /// 1 % of the values are at most this large.
     pub p1: u64,
-    /// Five in a hundred.
+    /// 5 % of the values are at most this large.
     pub p5: u64,
-    /// One in ten.
+    /// 10 % of the values are at most this large.
     pub p10: u64,
-    /// Half of them.
+    /// Half of the values are at most this large.
     pub p50: u64,
-    /// Nine in ten.
+    /// 90 % of the values are at most this large.
     pub p90: u64,
-    /// 99 in a hundred.
+    /// 99 % of the values are at most this large.
     pub p99: u64,
-    /// 999 in a thousand.
+    /// 99.9 % of the values are at most this large.
     pub p99_9: u64,
 }
 
@@ -63,12 +64,12 @@ impl fmt::Display for PercentileStats {
     }
 }
 
-/// A chart of no histograms.
+/// A chart that shows no histograms.
 #[derive(Debug, Clone, Default)]
 pub struct AsciiChart;
 
 impl AsciiChart {
-    /// An empty chart.
+    /// Creates an empty chart.
     #[must_use]
     pub fn new() -> Self {
         Self

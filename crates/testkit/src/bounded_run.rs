@@ -1,7 +1,7 @@
-//! Programs run to their end within a deadline.
+//! Runs programs to their end within a deadline.
 //!
 //! All programs of the fixtures run through this module, so that a hung server fails a test instead of hanging it. A program that passes
-//! its deadline is killed: only that child, by its own handle.
+//! its deadline is killed. Only this child is killed, through its own handle.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 /// The result of a program.
 #[derive(Debug)]
 pub struct Finished {
-    /// Its exit status.
+    /// The program's exit status.
     pub status: ExitStatus,
     /// All of its standard output.
     pub stdout: Vec<u8>,
@@ -30,10 +30,10 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Standard output as text, after a check that the program succeeded.
+    /// Checks that the program succeeded, and returns its standard output as text.
     ///
     /// # Errors
-    /// When the program failed (the message holds what it wrote to standard error), or its output is not UTF-8.
+    /// If the program failed (the message contains its standard error), or its output is not UTF-8.
     pub fn into_text(self, what: &str) -> Result<String> {
         if !self.status.success() {
             let said = String::from_utf8_lossy(&self.stderr);
@@ -57,17 +57,17 @@ impl Running {
     /// Starts `command` with `stdin` as its input. `what` names it in messages.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If the program cannot be started.
     pub fn start(what: impl Into<String>, command: Command, stdin: Vec<u8>) -> Result<Self> {
         Self::start_fed(what, command, move |mut pipe| {
             drop(pipe.write_all(&stdin));
         })
     }
 
-    /// The same with a writer of its standard input, which runs in its own thread until it returns.
+    /// As [`Self::start`], but `feed` writes the standard input. It runs in its own thread until it returns.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If the program cannot be started.
     pub fn start_fed(
         what: impl Into<String>,
         mut command: Command,
@@ -83,8 +83,8 @@ impl Running {
                 format!("cannot start {what} ({})", command.get_program().display())
             })?;
         if let Some(pipe) = child.stdin.take() {
-            // Its own thread, because a program may answer before it has read everything. It is not joined: it ends when the pipe breaks at
-            // the latest, and a program may ignore its input.
+            // A separate thread, because a program may answer before it has read everything. The thread is not joined, because a program
+            // may ignore its input; the thread ends when the pipe breaks, if not earlier.
             thread::spawn(move || feed(pipe));
         }
         let stdout = child.stdout.take().map(drain);
@@ -97,18 +97,18 @@ impl Running {
         })
     }
 
-    /// True if it has ended.
+    /// Whether the program has ended.
     ///
     /// # Errors
-    /// When waiting for the child fails.
+    /// If waiting for the program fails.
     pub fn is_finished(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Waits for its end. After `limit` it is killed, which is an error.
+    /// Waits for the program's end. If it runs longer than `limit`, it is killed, and the result is an error.
     ///
     /// # Errors
-    /// When the limit passes.
+    /// If the limit passes.
     pub fn finish(mut self, limit: Duration) -> Result<Finished> {
         let Some(status) = wait_within(&mut self.child, limit)? else {
             bail!("{} did not end within {limit:?}", self.what);
@@ -116,10 +116,10 @@ impl Running {
         Ok(self.collect(status))
     }
 
-    /// Waits for its end; after `limit` it is killed, and its output until then is returned.
+    /// Waits for the program's end. If it runs longer than `limit`, it is killed. Returns its output until then in either case.
     ///
     /// # Errors
-    /// When waiting for the child fails.
+    /// If waiting for the program fails.
     pub fn finish_or_kill(mut self, limit: Duration) -> Result<Finished> {
         let status = match wait_within(&mut self.child, limit)? {
             Some(status) => status,
@@ -140,7 +140,7 @@ impl Running {
     }
 }
 
-/// A process that ends with its owner.
+/// A process that is killed when this is dropped.
 #[derive(Debug)]
 pub struct KilledOnDrop(pub Child);
 
@@ -169,7 +169,7 @@ impl Drop for KilledOnDrop {
 /// Runs `command` to its end, within `limit`.
 ///
 /// # Errors
-/// When it cannot be started or passes its limit; the result's status holds the program's own failure.
+/// If the program cannot be started, or passes its limit. If the program itself fails, that is in the result's status.
 pub fn run(
     what: impl Into<String>,
     command: Command,
@@ -179,18 +179,18 @@ pub fn run(
     Running::start(what, command, stdin)?.finish(limit)
 }
 
-/// Runs a program without input, and returns what it wrote to standard output.
+/// Runs a program without input, and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started, does not end in time, or fails; the message holds what it wrote to standard error.
+/// If the program cannot be started, does not end in time, or fails; the message contains its standard error.
 pub fn text(what: &str, command: Command, limit: Duration) -> Result<String> {
     run(what, command, Vec::new(), limit)?.into_text(what)
 }
 
-/// Waits for a child's end, at most `limit`. `None`: it still runs.
+/// Waits for a child's end, at most `limit`. `None` if the child is still running.
 ///
 /// # Errors
-/// When waiting for the child fails.
+/// If waiting for the child fails.
 pub fn wait_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     while child.try_wait()?.is_none() {
@@ -214,7 +214,7 @@ pub fn wait_within(child: &mut Child, limit: Duration) -> Result<Option<ExitStat
 fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut all = Vec::new();
-        // A broken pipe ends the output; earlier output counts.
+        // A broken pipe ends the output. The output read before is used.
         let _ = pipe.read_to_end(&mut all);
         all
     })
@@ -226,12 +226,12 @@ fn collect(drained: Option<JoinHandle<Vec<u8>>>) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-// Wrappers: programs that run other ones with fixed arguments.
+// Wrapper scripts: programs that run other programs with fixed arguments.
 
-/// Writes a script into `folder` that runs `before`, its own arguments, then `after`, as one command.
+/// Writes a script into `folder`. The script runs one command: `before`, then the script's own arguments, then `after`.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If the script cannot be written.
 pub fn write_program(
     folder: &Path,
     name: &str,
@@ -248,18 +248,19 @@ pub fn write_program(
     Ok(path)
 }
 
-/// Quoted as one word for the shell.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-// Cargo, called by a program that cargo runs.
+// Calls cargo from a program that cargo itself runs.
 
 /// Prefixes of the variables in which cargo describes the calling package. They must not reach another cargo: build scripts that read them
-/// (`ring`'s) would run again. That recompiles a good part of the workspace on each change between the two ways of calling cargo.
+/// (such as `ring`'s) would run again. Each change between the two ways of calling cargo would then recompile a large part of the
+/// workspace.
 const OF_A_PACKAGE: [&str; 2] = ["CARGO_PKG_", "CARGO_MANIFEST_"];
 
-/// The cargo that this program runs under, in the checkout, as if called by a person.
+/// Returns a command for the cargo that runs this program, in the checkout, with the environment of a call from a shell.
 #[must_use]
 pub fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -335,7 +336,7 @@ mod tests {
 mod cargo_tests {
     use super::*;
 
-    /// `cargo test` sets them for this very program.
+    /// `cargo test` sets these variables for this very program.
     #[test]
     fn another_cargo_does_not_inherit_the_calling_package() {
         for told in ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"] {

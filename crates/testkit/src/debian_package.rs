@@ -1,4 +1,4 @@
-//! One package of Debian's archive, unpacked once into the target folder. It is not installed, so that no service starts and the machine
+//! Unpacks a package of Debian's archive once into the target folder. The package is not installed, so no service starts and the machine
 //! stays unchanged.
 
 use std::fs;
@@ -15,10 +15,10 @@ const LISTS_LIMIT: Duration = Duration::from_secs(300);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
 const UNPACK_LIMIT: Duration = Duration::from_secs(60);
 
-/// The folder that holds what this package installs below `/`.
+/// Returns the folder with the files that this package would install below `/`.
 ///
 /// # Errors
-/// When this machine's Debian archive does not have it; with what to do.
+/// If this machine's Debian archive does not have the package; the message says what to do.
 pub fn unpacked(package: &str) -> Result<PathBuf> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
@@ -31,7 +31,8 @@ pub fn unpacked(package: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Downloads and unpacks the package next to its place, then moves it: an interrupted unpack is never used later.
+/// Downloads and unpacks the package into a temporary folder, then renames the folder, so that an interrupted unpack is never used
+/// later.
 fn unpack(package: &str, folder: &Path) -> Result<()> {
     let parent = folder.parent().context("the folder has a parent")?;
     fs::create_dir_all(parent)?;
@@ -39,7 +40,7 @@ fn unpack(package: &str, folder: &Path) -> Result<()> {
         .prefix("unpacking-")
         .tempdir_in(parent)?;
     if download(package, work.path(), &[]).is_err() {
-        // The machine's package lists may never have been read.
+        // The machine's package lists may never have been downloaded.
         let lists = work.path().join("lists");
         fs::create_dir_all(lists.join("partial"))?;
         let lists = format!("Dir::State::Lists={}", lists.display());
@@ -58,7 +59,7 @@ fn unpack(package: &str, folder: &Path) -> Result<()> {
     unpacking.arg("-x").arg(&file).arg(&fresh);
     bounded_run::text("dpkg -x", unpacking, UNPACK_LIMIT)?;
     match fs::rename(&fresh, folder) {
-        // Another process was faster.
+        // Another process has unpacked the package in the meantime.
         Err(_) if folder.is_dir() => Ok(()),
         moved => moved.with_context(|| format!("cannot move it to {}", folder.display())),
     }
@@ -73,7 +74,7 @@ fn download(package: &str, work: &Path, options: &[&str]) -> Result<()> {
 fn apt_get(work: &Path, options: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command.current_dir(work).env("LC_ALL", "C");
-    // The account for downloads may not enter the checkout. Signatures are verified all the same.
+    // apt's account for downloads may not enter the checkout. Signatures are verified nevertheless.
     command.args(["--quiet=2", "-o", "APT::Sandbox::User=root"]);
     command.args(options);
     command

@@ -1,4 +1,4 @@
-//! The commands of the documentation, as its readers run them.
+//! Extracts the commands from the documentation, so that tests run them as a reader would.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,17 @@ use anyhow::{Context, Result, ensure};
 /// A command in a shell block of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentedCommand {
-    /// The page.
+    /// The page with the command.
     pub page: PathBuf,
-    /// Its words, up to the end of the command in the shell.
+    /// The words of the command, up to its end in the shell.
     pub words: Vec<String>,
 }
 
-/// Every `witness …` of the shell blocks of README.md and of all pages below `docs/`, page by page.
+/// Returns every `witness …` command in the shell blocks of README.md and of all pages below
+/// `docs/`, page by page.
 ///
 /// # Errors
-/// When a page cannot be read, or a quote in it is not closed.
+/// If a page cannot be read, or a quote in it is not closed.
 pub fn witness_commands() -> Result<Vec<DocumentedCommand>> {
     let root = crate::checkout();
     let mut pages = vec![root.join("README.md")];
@@ -36,10 +37,10 @@ pub fn witness_commands() -> Result<Vec<DocumentedCommand>> {
     Ok(commands)
 }
 
-/// The shell blocks below a heading of a page, up to the next one of its level.
+/// Returns the shell blocks below a heading of a page, up to the next heading of the same level.
 ///
 /// # Errors
-/// When the page cannot be read, or has none there.
+/// If the page cannot be read, or has no shell block there.
 pub fn shell_blocks(page: &str, heading: &str) -> Result<Vec<String>> {
     let text = fs::read_to_string(crate::checkout().join(page))?;
     let below = text
@@ -63,14 +64,14 @@ pub fn shell_blocks(page: &str, heading: &str) -> Result<Vec<String>> {
 pub struct Block {
     /// The info string of the first fence, such as `sh`.
     pub language: String,
-    /// Its lines, without the indentation of the fence.
+    /// The lines of the block, without the indentation of the fence.
     pub text: String,
 }
 
-/// All fenced blocks of a page, in order.
+/// Returns all fenced blocks of a page, in order.
 ///
 /// # Errors
-/// When the page cannot be read, or has none.
+/// If the page cannot be read, or has no fenced block.
 pub fn blocks(page: &str) -> Result<Vec<Block>> {
     let text = fs::read_to_string(crate::checkout().join(page))?;
     let blocks = fenced(&text);
@@ -111,7 +112,8 @@ fn find_pages(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The lines of the shell blocks; lines continued by a backslash are joined.
+/// Returns the lines of the shell blocks. Lines that end with a backslash are joined with the next
+/// one.
 fn shell_lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let (mut in_block, mut goes_on) = (false, false);
@@ -133,7 +135,7 @@ fn shell_lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// The words of a command up to a pipe, a redirection or the next command.
+/// Returns the words of a command up to a pipe, a redirection or the next command.
 fn words(line: &str) -> Result<Vec<String>> {
     const ENDS: [&str; 5] = ["|", ">", ">>", "&&", ";"];
     let words = shlex::split(line).context("a quote is not closed")?;

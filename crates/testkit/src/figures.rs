@@ -1,7 +1,7 @@
-//! Results of benches and comparisons: `target/figures/<name>.json`.
+//! Results of benches and comparisons, in `target/figures/<name>.json`.
 //!
-//! Key names hold the unit (`latency_mean_ms`). Measured values are medians with their spread. Every file holds its time, command and
-//! machine.
+//! Key names contain the unit (`latency_mean_ms`). Measured values are medians with their range over the rounds. Every file contains its
+//! time, command and machine.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
-/// One file of figures, being filled.
+/// One file of figures that is being filled.
 #[derive(Clone, Debug)]
 pub struct Figures {
     name: String,
@@ -23,10 +23,10 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Figures called `name`, made by `command` (as a user would type it) from now on.
+    /// Creates figures called `name`, whose measurement begins now. `command` is the command as a user would type it.
     ///
     /// # Errors
-    /// When a value cannot be written as JSON.
+    /// If a value cannot be written as JSON.
     pub fn new(name: &str, command: &str) -> Result<Self> {
         let mut figures = Self {
             name: name.to_owned(),
@@ -44,17 +44,17 @@ impl Figures {
     /// Sets one entry.
     ///
     /// # Errors
-    /// When the value cannot be written as JSON.
+    /// If the value cannot be written as JSON.
     pub fn set(&mut self, key: &str, value: impl Serialize) -> Result<()> {
         self.values
             .insert(key.to_owned(), serde_json::to_value(value)?);
         Ok(())
     }
 
-    /// Writes the file into the build's target folder, replaces an older one atomically, and returns its path.
+    /// Writes the file into the build's target folder, and returns its path. An older file is replaced atomically.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// If the folder cannot be written.
     pub fn write(&self) -> Result<PathBuf> {
         self.write_into(&target_folder().join("figures"))
     }
@@ -71,7 +71,8 @@ impl Figures {
     }
 }
 
-/// This build's target folder: the ancestor of the running program that cargo marked as such, else `$CARGO_TARGET_DIR`.
+/// Returns this build's target folder: the ancestor of the running program that cargo marked as a target folder, else
+/// `$CARGO_TARGET_DIR`.
 #[must_use]
 pub fn target_folder() -> PathBuf {
     let program = env::current_exe().unwrap_or_default();
@@ -85,7 +86,7 @@ pub fn target_folder() -> PathBuf {
         .unwrap_or_else(|| crate::checkout().join("target"))
 }
 
-/// A temporary file that others may read after its rename.
+/// Creates a temporary file that other users may read after it is renamed.
 pub(crate) fn readable_file_in(folder: &Path) -> Result<NamedTempFile> {
     let everybody = fs::Permissions::from_mode(0o644);
     tempfile::Builder::new()
@@ -96,8 +97,8 @@ pub(crate) fn readable_file_in(folder: &Path) -> Result<NamedTempFile> {
 
 // Machine, time and revision of the figures. Values that the system does not report are `null`.
 
-/// The machine that measured: its processor, the cores that this process may use, its memory, the kernel, and the one-minute load average
-/// before the run: well above zero, other processes used the machine.
+/// Describes the machine that measured: its processor, the cores that this process may use, its memory, the kernel, and the one-minute
+/// load average before the run. If the load is well above zero, other processes used the machine.
 fn machine() -> Value {
     let system = rustix::system::uname();
     let text = |file: &str| fs::read_to_string(file).unwrap_or_default();
@@ -112,13 +113,13 @@ fn machine() -> Value {
     })
 }
 
-/// Memory available to programs now, in bytes.
+/// Returns the memory available to programs now, in bytes.
 #[must_use]
 pub fn available_memory() -> Option<u64> {
     bytes_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")
 }
 
-/// The one-minute load average.
+/// Returns the one-minute load average.
 #[must_use]
 pub fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg")
@@ -129,7 +130,7 @@ pub fn load_average() -> Option<f64> {
         .ok()
 }
 
-/// The checkout's commit, marked when files differ from it. `None` outside a checkout.
+/// Returns the checkout's commit, with a mark if files differ from it. `None` outside a checkout.
 #[must_use]
 pub fn revision(checkout: &Path) -> Option<String> {
     let output = Command::new("git")
@@ -142,7 +143,7 @@ pub fn revision(checkout: &Path) -> Option<String> {
     (output.status.success() && !name.is_empty()).then_some(name)
 }
 
-/// The value of the first line `key : value`.
+/// Returns the value of the first line `key : value`.
 fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -150,18 +151,18 @@ fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-/// A running process's peak memory, in bytes.
+/// Returns a running process's peak memory, in bytes.
 ///
 /// # Errors
-/// When the kernel does not report it.
+/// If the kernel does not report it.
 pub fn peak_memory(process: u32) -> Result<u64> {
     memory(process, "VmHWM")
 }
 
-/// A running process's private memory, in bytes, without the page cache.
+/// Returns a running process's private memory, in bytes, without the page cache.
 ///
 /// # Errors
-/// When the kernel does not report it.
+/// If the kernel does not report it.
 pub fn private_memory(process: u32) -> Result<u64> {
     memory(process, "RssAnon")
 }

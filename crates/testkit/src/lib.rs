@@ -1,8 +1,8 @@
 //! Shared code of tests, benches, `cargo xtask` and the demonstration; not part of the product.
 //!
-//! Two halves. The mysqld fixtures (a tree of MySQL's programs, servers started from it, sysbench, figures) depend on no crate of ours. The
-//! faulty implementations of our interfaces need the feature `storage`, on by default; a network between members in one process needs
-//! `network`.
+//! The mysqld fixtures (a tree of MySQL's programs, servers started from it, sysbench, figures) depend on no crate of this workspace.
+//! Faulty implementations of this workspace's interfaces need the feature `storage`, which is on by default. A network between members in
+//! one process needs the feature `network`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,11 +33,11 @@ mod signals;
 pub mod statistics;
 pub mod wait;
 
-/// A flag that SIGINT (Ctrl-C) and SIGTERM set instead of ending the process. Its readers then end in good order and remove the processes
-/// and namespaces that they made.
+/// Returns a flag that SIGINT (Ctrl-C) and SIGTERM set instead of ending the process. A program that checks the flag can end cleanly, and
+/// remove the processes and namespaces that it created.
 ///
 /// # Errors
-/// When the signals cannot be handled.
+/// If the signals cannot be handled.
 pub fn stop_on_interrupt() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -46,7 +46,7 @@ pub fn stop_on_interrupt() -> std::io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// The root of the checkout that this crate was built in.
+/// Returns the root of the checkout in which this crate was built.
 #[must_use]
 pub fn checkout() -> std::path::PathBuf {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

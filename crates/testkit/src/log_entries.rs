@@ -1,5 +1,5 @@
-//! Entries for tests and benches of the log: transactions of a wanted size that are valid binlog
-//! events, rotations, memberships, blanks.
+//! Log entries for tests and benches: transactions of a given size that are valid binlog events, and
+//! rotate, membership and blank entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ fn origin(timestamp: u32) -> EventOrigin {
     }
 }
 
-/// The GTID of the transaction that [`transaction_events`] makes for a number.
+/// Returns the GTID of the transaction that [`transaction_events`] creates for a number.
 #[must_use]
 pub fn gtid(number: u64) -> Gtid {
     Gtid {
@@ -40,8 +40,8 @@ pub fn gtid(number: u64) -> Gtid {
 /// The longest text in one row.
 const ROW_TEXT_BYTES: usize = 60_000;
 
-/// The canonical events of a transaction with about `bytes` bytes of text in it: GTID, BEGIN, a table
-/// map, one event of inserted rows, and XID. The same number and size give the same bytes.
+/// Returns the canonical events of a transaction with about `bytes` bytes of text: GTID, BEGIN, a
+/// table map, one event of inserted rows, and XID. Equal arguments result in equal bytes.
 #[must_use]
 pub fn transaction_events(number: u64, bytes: usize) -> Bytes {
     let head = TransactionHead {

@@ -1,4 +1,4 @@
-//! Locations of MySQL's programs: the *tree*.
+//! A *tree*: the locations of MySQL's programs.
 //!
 //! `cargo xtask mysql` finds or unpacks a tree and describes it in `.mysql/tree.json`. Tests, benches and comparisons read that file
 //! through [`MysqlTree::require`]. `$WITNESS_MYSQL_TREE` names another tree (its folder or its description), `$MYSQLD` another server. An
@@ -44,13 +44,13 @@ pub enum Origin {
 /// In the description file, a relative path is relative to the file's folder, so that a checkout can be moved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MysqlTree {
-    /// Where it came from.
+    /// How the tree was found.
     pub origin: Origin,
     /// The version from `mysqld --version`, such as `9.7.4`.
     pub version: String,
     /// The dynamic loader to run every program through; `None` for installed programs.
     pub loader: Option<PathBuf>,
-    /// That loader's search path for shared libraries, in order.
+    /// The loader's search path for shared libraries, in order.
     pub library_path: Vec<PathBuf>,
     /// The server.
     pub mysqld: PathBuf,
@@ -64,7 +64,7 @@ pub struct MysqlTree {
     pub sysbench_scripts: Option<PathBuf>,
     /// HAProxy, through which clients find the primary.
     pub haproxy: Option<PathBuf>,
-    /// `--basedir`; `None` where the server knows its folders itself, as in the next three.
+    /// `--basedir`. This option and the next three are `None` if the server finds its folders itself.
     pub basedir: Option<PathBuf>,
     /// `--plugin-dir`.
     pub plugin_dir: Option<PathBuf>,
@@ -77,10 +77,10 @@ pub struct MysqlTree {
 }
 
 impl MysqlTree {
-    /// The tree to use here: `$WITNESS_MYSQL_TREE`, then `$MYSQLD`, then `.mysql/` of the checkout.
+    /// Returns the tree to use: that of `$WITNESS_MYSQL_TREE`, then `$MYSQLD`, then `.mysql/` of the checkout.
     ///
     /// # Panics
-    /// When there is none. A test that needs a mysqld fails without one; it is never skipped.
+    /// If there is no tree. A test that needs a mysqld fails without one; it is never skipped.
     #[must_use]
     pub fn require() -> Self {
         required(Self::locate())
@@ -89,7 +89,7 @@ impl MysqlTree {
     /// As [`MysqlTree::require`], for callers that report errors themselves.
     ///
     /// # Errors
-    /// When there is no tree, or its configuration is wrong.
+    /// If there is no tree, or its configuration is wrong.
     pub fn locate() -> Result<Self> {
         if let Some(named) = env::var_os(TREE_VARIABLE) {
             let named = PathBuf::from(named);
@@ -108,10 +108,10 @@ impl MysqlTree {
         Self::read_in(&Self::folder())
     }
 
-    /// The tree of the oldest MySQL that is tested.
+    /// Returns the tree of the oldest MySQL version that is tested.
     ///
     /// # Panics
-    /// When there is none, as [`MysqlTree::require`].
+    /// If there is no tree, as [`MysqlTree::require`].
     #[must_use]
     pub fn require_oldest() -> Self {
         let tree = Self::read_in(&Self::oldest_folder());
@@ -141,7 +141,7 @@ impl MysqlTree {
     /// Reads a description file; relative paths in it become absolute.
     ///
     /// # Errors
-    /// When the file is missing or damaged, or the server that it names is not there.
+    /// If the file is missing or damaged, or the server named in the file does not exist.
     pub fn read(file: &Path) -> Result<Self> {
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
@@ -179,7 +179,7 @@ impl MysqlTree {
     /// Writes the description into `folder`, replacing an older one in one step. Paths inside `folder` become relative.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// If the folder cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let mut relative = self.clone();
         relative.each_path(|path| {
@@ -196,7 +196,8 @@ impl MysqlTree {
         Ok(())
     }
 
-    /// The command line that starts `program` of this tree, before its own arguments: through the loader where there is one.
+    /// Returns the command line that starts `program` of this tree, without the program's own arguments. It begins with the loader if
+    /// there is one.
     #[must_use]
     pub fn words(&self, program: &Path) -> Vec<OsString> {
         let Some(loader) = &self.loader else {
@@ -207,7 +208,7 @@ impl MysqlTree {
             .iter()
             .map(|folder| folder.as_os_str())
             .collect::<Vec<_>>();
-        // Programs use it as their name in messages; mysqld searches the list of its components next to it.
+        // Programs use this name in their messages, and mysqld searches the list of its components next to it.
         let name = match program == self.mysqld {
             true => program.as_os_str(),
             false => program.file_name().unwrap_or(program.as_os_str()),
@@ -231,19 +232,19 @@ impl MysqlTree {
         command
     }
 
-    /// `program` of this tree as one file in `folder`, for callers that need a path: a script, where the tree has a loader.
+    /// Returns the path of one file in `folder` that starts `program` of this tree. If the tree has a loader, the file is a script.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn as_one_program(&self, program: &Path, folder: &Path) -> Result<PathBuf> {
         let name = program.file_name().context("a program has a name")?;
         bounded_run::write_program(folder, &name.to_string_lossy(), &self.words(program), &[])
     }
 
-    /// A command that runs one of the programs that a tree may lack.
+    /// Returns a command for a program that not every tree has.
     ///
     /// # Errors
-    /// When it lacks this one.
+    /// If this tree lacks the program.
     pub fn optional(&self, name: &str, program: Option<&PathBuf>) -> Result<Command> {
         match program {
             Some(program) => Ok(self.command(program)),
@@ -254,11 +255,11 @@ impl MysqlTree {
         }
     }
 
-    /// The same programs with a server that has a keyring, in the file `keyring` of `folder`. Links in that folder hold what the server
-    /// needs next to its program and its plugins.
+    /// Returns this tree with a server that has a keyring, in the file `keyring` of `folder`. The folder contains links to the files that
+    /// the server needs next to its program and its plugins.
     ///
     /// # Errors
-    /// When it cannot be written, or the tree does not name its plugin folder, as with an installed server.
+    /// If the folder cannot be written, or the tree does not name its plugin folder, as with an installed server.
     pub fn with_keyring(&self, folder: &Path) -> Result<Self> {
         let plugins = self.plugin_dir.as_ref();
         let plugins = plugins.context("a keyring needs an unpacked server")?;
@@ -298,7 +299,7 @@ impl MysqlTree {
             .collect()
     }
 
-    /// The programs that the whole test suite needs and this tree lacks.
+    /// Returns the programs that the whole test suite needs and this tree lacks.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         [
@@ -348,7 +349,7 @@ impl MysqlTree {
     /// Runs this tree's server for its version number, such as `9.7.4`.
     ///
     /// # Errors
-    /// When it does not run, or is not MySQL 8 or later.
+    /// If the server does not run, or is not MySQL 8 or later.
     pub fn ask_version(&self) -> Result<String> {
         let mut command = self.command(&self.mysqld);
         command.args(["--no-defaults", "--version"]);
@@ -357,10 +358,10 @@ impl MysqlTree {
     }
 }
 
-/// Describes an installed mysqld. Its client programs are searched next to it, then on the PATH; it knows its own folders.
+/// Describes an installed mysqld. Its client programs are searched next to it, then on the PATH. The server itself finds its own folders.
 ///
 /// # Errors
-/// When it is missing, does not run, or is not MySQL 8 or later.
+/// If the server is missing, does not run, or is not MySQL 8 or later.
 pub fn installed_tree(mysqld: &Path, origin: Origin) -> Result<MysqlTree> {
     let mysqld = mysqld
         .canonicalize()
@@ -397,7 +398,7 @@ pub fn find_on_path(name: &str) -> Option<PathBuf> {
         .find(|file| is_program(file))
 }
 
-/// The version number in the output of `mysqld --version`, if it is MySQL 8 or later (MariaDB's binlog differs).
+/// Returns the version number in the output of `mysqld --version`. Fails for MariaDB, whose binlog differs, and for MySQL before 8.
 fn version_of(said: &str) -> Result<String> {
     if said.contains("MariaDB") {
         bail!("it is MariaDB, which has another binlog format; MySQL 8.0 or later is needed");
@@ -418,7 +419,7 @@ fn version_of(said: &str) -> Result<String> {
     }
 }
 
-/// Programs of one installation are in the server's folder, or in the `bin` next to its `sbin`.
+/// Client programs of an installation are in the server's folder, or in the `bin` folder next to the server's `sbin`.
 fn program_next_to(mysqld: &Path, name: &str) -> Option<PathBuf> {
     let folder = mysqld.parent()?;
     [folder.join(name), folder.join("../bin").join(name)]

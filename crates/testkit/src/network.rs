@@ -1,5 +1,6 @@
-//! The engine's network for tests and benches: each message between members becomes a [`Call`] or a stream of requests. A [`Carrier`]
-//! delivers it with its own delay and faults. This module holds everything else that openraft and the members need of a network.
+//! The Raft engine's network for tests and benches. Each message between members is a [`Call`] or a stream of requests, and a
+//! [`Carrier`] delivers it with its own delay and faults. This module contains everything else that openraft and the members need
+//! from a network.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use openraft::raft::{
 };
 use raft_types::{FileStart, MemberId, MemberRecord, OfferedStart, TypeConfig, Vote};
 
-/// Caller and callee.
+/// The caller and the callee of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
     /// The caller.
@@ -28,7 +29,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// The direction of the answers.
+    /// Returns the link in the direction of the answers.
     #[must_use]
     pub fn back(self) -> Self {
         Self {
@@ -51,9 +52,9 @@ pub enum Call {
     Transfer(TransferLeaderRequest<TypeConfig>),
     /// The entries that the member needs are purged: its log must begin with this file.
     Begin(Vote, FileStart),
-    /// A request between members, which the engine does not know.
+    /// A request between members that is not part of the engine's protocol.
     Ask(Question),
-    /// A new connection without a message.
+    /// Opens a connection and sends no message, to check whether the member's process exists.
     Knock,
 }
 
@@ -71,27 +72,27 @@ impl Call {
 /// The answer to a call.
 #[derive(Clone)]
 pub enum Reply {
-    /// To both kinds of requests for a vote.
+    /// Answers a request for a vote or a pre-vote.
     Vote(VoteResponse<TypeConfig>),
-    /// To a heartbeat.
+    /// Answers a heartbeat.
     Heartbeat(StreamAppendResult<TypeConfig>),
-    /// To a transfer of the leadership.
+    /// Answers a leadership transfer.
     Transfer(TransferLeaderResponse<TypeConfig>),
-    /// To the file with which the log must begin.
+    /// Answers the file with which the log must begin.
     Begin(SnapshotResponse<TypeConfig>),
-    /// To a request between members.
+    /// Answers a request between members.
     Ask(Result<Answer, CallError>),
-    /// To a new connection: accepted.
+    /// The new connection was accepted.
     Answers,
-    /// To a new connection: refused, since no process listens there.
+    /// The new connection was refused: no process listens on the port.
     Refused,
     /// The member is unreachable: it does not listen, or its engine has stopped.
     Unreachable(String),
 }
 
-/// Delivers messages between members. Clones are the same carrier.
+/// Delivers messages between members. Clones share one carrier.
 pub trait Carrier: Clone + Send + Sync + 'static {
-    /// Makes a call and waits for its answer; `None` when none came in time.
+    /// Makes a call and waits for its answer; `None` if no answer arrived in time.
     fn call(
         &self,
         link: Link,
@@ -99,7 +100,7 @@ pub trait Carrier: Clone + Send + Sync + 'static {
         deadline: Duration,
     ) -> impl Future<Output = Option<Reply>> + Send;
 
-    /// Opens a stream of requests with this first one. Answers come in the order of the requests.
+    /// Opens a stream of requests, beginning with this one. Answers arrive in the order of the requests.
     fn stream(
         &self,
         link: Link,
@@ -127,7 +128,7 @@ pub async fn receive(inbound: &Inbound, caller: MemberId, call: Call) -> Reply {
     }
 }
 
-/// The engine's error for an unreachable member.
+/// Returns the engine's error for an unreachable member.
 pub fn unreachable(reason: impl ToString) -> RPCError<TypeConfig> {
     RPCError::Unreachable(Unreachable::from_string(reason))
 }
@@ -140,7 +141,7 @@ pub struct Port<C> {
 }
 
 impl<C: Carrier> Port<C> {
-    /// The end at the member `own`.
+    /// Creates the end of the network at the member `own`.
     pub fn new(own: MemberId, carrier: C) -> Self {
         Self { own, carrier }
     }
@@ -247,7 +248,8 @@ impl<C: Carrier> MemberClient for Line<C> {
         option: RPCOption,
     ) -> log_probe::Call<'_, AnswerStream<'_>> {
         async move {
-            // The engine pauses before another attempt inside its stream of requests.
+            // The first request is awaited before the stream is opened, since the engine pauses between attempts within its stream of
+            // requests.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };

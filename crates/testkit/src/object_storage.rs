@@ -1,5 +1,5 @@
-//! An S3 server on loopback, in this process: it checks signatures as Amazon's does, and keeps its objects as files. It can refuse, fail,
-//! hang, answer late or return wrong data for a while.
+//! An S3 server on loopback, in this process. It checks signatures as Amazon's does, and stores objects as files. It can be told to
+//! refuse, fail, hang, answer late or return wrong data.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -24,33 +24,33 @@ use tokio::sync::oneshot;
 pub const BUCKET: &str = "backups";
 /// The access key.
 pub const ACCESS_KEY: &str = "AKIAIOSFODNN7EXAMPLE";
-/// Its secret.
+/// The secret of the access key.
 pub const SECRET_KEY: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 
-/// The server's handling of requests.
+/// How the server handles requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Conduct {
-    /// It serves them.
+    /// Requests are served.
     Serves,
-    /// It closes the connection without an answer.
+    /// The connection is closed without an answer.
     HangsUp,
-    /// It accepts requests, and answers none until it serves again.
+    /// Requests are accepted, and not answered until the server serves again.
     IsSilent,
-    /// It serves each request after the delay [`LATE`].
+    /// Each request is served after the delay [`LATE`].
     AnswersLate,
-    /// It acknowledges an object without storing it.
+    /// The upload of an object is acknowledged, but the object is not stored.
     Forgets,
-    /// It stores wrong bytes of the same length, and reports success.
+    /// An upload stores wrong bytes of the same length, and is acknowledged.
     KeepsOthers,
-    /// It returns wrong bytes of the same length.
+    /// A download returns wrong bytes of the same length.
     GivesOthers,
 }
 
 /// The delay of [`Conduct::AnswersLate`].
 pub const LATE: Duration = Duration::from_secs(2);
 
-/// A server. Dropping it ends it and deletes its objects.
+/// An S3 server. Dropping it ends the server and deletes its objects.
 #[derive(Debug)]
 pub struct ObjectStorage {
     address: SocketAddr,
@@ -65,7 +65,7 @@ impl ObjectStorage {
     /// Starts a server with an empty bucket.
     ///
     /// # Errors
-    /// When it cannot listen, or cannot make its folder.
+    /// If the server cannot listen, or cannot create its folder.
     pub fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join(BUCKET))?;
@@ -116,7 +116,7 @@ impl ObjectStorage {
         format!("s3://{BUCKET}/{folder}")
     }
 
-    /// A client's further options, by the lower-case names of its environment variables.
+    /// Returns a client's further options, by the lower-case names of their environment variables.
     #[must_use]
     pub fn options(&self) -> [(&'static str, String); 5] {
         [
@@ -128,10 +128,10 @@ impl ObjectStorage {
         ]
     }
 
-    /// Writes them into `archive.toml` of a folder, for `archive.options_file`.
+    /// Writes these options into `archive.toml` of a folder, for `archive.options_file`.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn write_options(&self, folder: &Path) -> Result<PathBuf> {
         let file = folder.join("archive.toml");
         let lines = self
@@ -141,7 +141,7 @@ impl ObjectStorage {
         Ok(file)
     }
 
-    /// Sets its conduct from now on.
+    /// Sets how the server handles requests from now on.
     pub fn conduct(&self, conduct: Conduct) {
         self.conduct.store(conduct as u8, Ordering::Relaxed);
     }
@@ -164,7 +164,7 @@ impl Drop for ObjectStorage {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Its result is not needed.
+            // The thread's result is not needed.
             drop(thread.join());
         }
     }
@@ -197,7 +197,7 @@ async fn serve(server: Server) -> Result<()> {
                     return Err(anyhow!("it hangs up"));
                 }
                 let stores = request.method() == Method::PUT;
-                // Listings and HEAD requests stay true.
+                // Listings and HEAD requests are answered correctly.
                 let gives = request.method() == Method::GET && request.uri().query().is_none();
                 let object = folder.join(request.uri().path().trim_start_matches('/'));
                 if stores && is(Conduct::Forgets) {
@@ -227,7 +227,7 @@ async fn serve(server: Server) -> Result<()> {
         tokio::spawn(async move {
             let mut http = hyper::server::conn::http1::Builder::new();
             let connection = http.timer(TokioTimer::new());
-            // A client that disconnects is no error.
+            // A disconnected client is not an error.
             drop(
                 connection
                     .serve_connection(TokioIo::new(stream), answering)
@@ -242,7 +242,7 @@ async fn all_of(body: &mut Body) -> Result<Vec<u8>> {
     Ok(bytes.map_err(|error| anyhow!("{error}"))?.to_vec())
 }
 
-/// As many bytes, which are neither a zstd frame nor JSON.
+/// Returns wrong bytes of the same length, which are neither a zstd frame nor JSON.
 fn others(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().rev().copied().collect()
 }

@@ -1,4 +1,4 @@
-//! Programs with a wrong system clock, by Debian's libfaketime.
+//! Runs programs with a wrong system clock, by Debian's libfaketime.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,11 +7,12 @@ use anyhow::{Context, Result};
 
 use crate::debian_package;
 
-/// A command prefix that shifts the time of day for the command and its children by `by`: `+1h`, `-90s`. Time still passes at its usual
-/// rate, as on a host with a wrongly set clock. Do not use it for mysqld: timed waits on such a clock take a whole processor.
+/// Returns a command prefix that shifts the time of day for the command and its children by `by`, such as `+1h` or `-90s`. The clock
+/// runs at its usual rate, as on a host whose clock is set wrongly. Do not use it for mysqld, whose timed waits would use a whole
+/// processor with such a clock.
 ///
 /// # Errors
-/// When the package is not available.
+/// If the package is not available.
 pub fn wrapper(by: &str) -> Result<Vec<String>> {
     Ok(vec![
         "env".to_owned(),
@@ -22,7 +23,7 @@ pub fn wrapper(by: &str) -> Result<Vec<String>> {
     ])
 }
 
-/// The library's folder is named after the machine's architecture.
+/// Returns the library's path. Its folder has the name of the machine's architecture.
 fn library() -> Result<PathBuf> {
     let libraries = debian_package::unpacked("libfaketime")?.join("usr/lib");
     let folders =

@@ -1,5 +1,5 @@
 //! Names for resources that outlive a killed harness, such as namespaces and mounts: `witness-<pid>-<start time>-<number>`. Process id and
-//! start time are those of the harness that made it, so that the remains of an ended harness are identified reliably.
+//! start time are those of the harness that created the resource. So it is certain whether that harness has ended.
 
 use std::fs;
 use std::process;
@@ -7,10 +7,11 @@ use std::process;
 use anyhow::{Context, Result};
 
 const PREFIX: &str = "witness";
-/// The field of `/proc/<pid>/stat` that distinguishes a process from a later one with the same id, counted after the name in brackets.
+/// The index of the start time in `/proc/<pid>/stat`, counted after the name in brackets. It distinguishes a process from a later one with
+/// the same id.
 const START_TIME_FIELD: usize = 19;
 
-/// The process that made a resource.
+/// The process that created a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pid: u32,
@@ -18,14 +19,14 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The calling process.
+    /// Returns the calling process.
     pub(crate) fn this_process() -> Result<Self> {
         let pid = process::id();
         let start_time = start_time(pid).context("/proc does not describe this process")?;
         Ok(Self { pid, start_time })
     }
 
-    /// From a name, if a harness made it.
+    /// Parses a resource's name; `None` if no harness created it.
     pub(crate) fn of(name: &str) -> Option<Self> {
         let mut parts = name.split('-');
         let ours = parts.next()? == PREFIX;
@@ -35,24 +36,24 @@ impl Owner {
         (ours && parts.next().is_none()).then_some(Self { pid, start_time })
     }
 
-    /// The name of the resource with this number.
+    /// Returns the name of the resource with this number.
     pub(crate) fn name(&self, number: usize) -> String {
         format!("{PREFIX}-{}-{}-{number}", self.pid, self.start_time)
     }
 
-    /// True if it has ended.
+    /// Whether the process has ended.
     pub(crate) fn is_gone(&self) -> bool {
         start_time(self.pid) != Some(self.start_time)
     }
 }
 
-/// In clock ticks since the machine's boot; `None` for a process that does not exist.
+/// Returns a process's start time in clock ticks since the machine's boot; `None` if the process does not exist.
 fn start_time(pid: u32) -> Option<u64> {
     start_time_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 fn start_time_in(stat: &str) -> Option<u64> {
-    // The name may hold spaces and brackets; the last bracket ends it.
+    // The name may contain spaces and brackets; the last bracket ends it.
     let (_, fields) = stat.rsplit_once(')')?;
     fields
         .split_whitespace()

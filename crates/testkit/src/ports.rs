@@ -1,8 +1,8 @@
 //! Ports for servers that a test starts, kills and restarts.
 //!
-//! Once a server is down, the kernel may give its ephemeral port to another server or client. These ports are therefore below the kernel's
-//! ephemeral range. Each is given once by a process, which locks it against other test processes on the machine until `KEPT` more are
-//! given.
+//! After a server is down, the kernel may assign its ephemeral port to another server or client. Ports of this module are therefore below
+//! the kernel's ephemeral range. A process returns each port only once. A lock file keeps other test processes on the machine from using
+//! the port, until `KEPT` further ports were returned.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -15,32 +15,32 @@ use anyhow::{Context, Result, bail};
 
 /// The kernel's ephemeral port range.
 const HANDED_OUT: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-/// The lowest port used: above the ports of services.
+/// The lowest port used: above the ports of common services.
 const LOWEST: u16 = 10_000;
-/// Linux's default, where the range cannot be read.
+/// The start of the ephemeral range if it cannot be read: Linux's default.
 const FIRST_HANDED_OUT: u16 = 32_768;
 
-/// Number of locked ports. Each takes a file descriptor, of which a process may have only 1,024 on many machines, and a program of fifty
-/// tests needs more ports. No test uses a port of that many ports ago.
+/// The number of locked ports. Each lock needs a file descriptor; on many machines a process may have only 1,024. A program of fifty tests
+/// needs more ports than that. No test still uses a port after `KEPT` further ones were returned.
 const KEPT: usize = 300;
 
-/// The ports given by this process.
+/// The ports returned by this process.
 static GIVEN: Mutex<Given> = Mutex::new(Given {
     ports: BTreeSet::new(),
     locks: VecDeque::new(),
 });
 
 struct Given {
-    /// All of them: none is given twice.
+    /// All ports returned so far; none is returned twice.
     ports: BTreeSet<u16>,
-    /// Locks of the last ones.
+    /// The locks of the last ports.
     locks: VecDeque<File>,
 }
 
-/// A loopback address with a free port. It is given once in this process, and to no other process for long enough.
+/// Returns a loopback address with a free port. The port is returned once in this process, and locked against other test processes.
 ///
 /// # Errors
-/// When there is none.
+/// If no port is free.
 pub fn free_address() -> Result<SocketAddr> {
     let above = fs::read_to_string(HANDED_OUT)
         .ok()
@@ -72,15 +72,15 @@ pub fn free_address() -> Result<SocketAddr> {
     bail!("no port between {LOWEST} and {above} is free on loopback")
 }
 
-/// As many different addresses.
+/// Returns `count` different addresses.
 ///
 /// # Errors
-/// When there are fewer.
+/// If fewer ports are free.
 pub fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
     (0..count).map(|_| free_address()).collect()
 }
 
-/// One file for each port that was ever given. Each user has its own folder.
+/// Returns the folder of the lock files: one file for each port that was ever used. Each user has its own folder.
 fn locks() -> PathBuf {
     let user = rustix::process::getuid().as_raw();
     std::env::temp_dir().join(format!("witness-test-ports-{user}"))
@@ -106,10 +106,10 @@ mod tests {
 
     use super::*;
 
-    /// The test takes so many ports that the other test's port would no longer be locked.
+    /// These tests take so many ports that the locks of another test's ports would be released.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-    /// Regression: two rings of one test run shared a port; a stopped server lost its port to the other ring.
+    /// Regression: two rings of one test run used the same port. A stopped server lost its port to the other ring.
     #[test]
     fn a_port_is_given_once_and_never_one_that_the_kernel_hands_out() {
         let _turn = ONE_AT_A_TIME.lock();

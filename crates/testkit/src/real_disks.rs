@@ -1,5 +1,5 @@
-//! Disks of real programs that can be frozen, filled and cut from power while programs write to them. The next harness thaws and unmounts
-//! the disks of a killed one. They need root and a loop device.
+//! Disks for real programs. They can be frozen, filled and cut from power while programs write to them. If a harness is killed, the next
+//! one thaws and unmounts its disks. Requires root and a loop device.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,14 +18,14 @@ use crate::bounded_run;
 use crate::owner::Owner;
 use crate::wait::eventually;
 
-// An ext4 file system in a file, mounted through a loop device. A program that writes to a frozen file system cannot even be killed until
-// the thaw. The owner of a [`LoopDisk`] therefore thaws it before it ends programs; dropping it does so, too.
+// A disk is an ext4 file system in a file, mounted through a loop device. A program that writes to a frozen file system cannot even be
+// killed before the thaw. The owner of a [`LoopDisk`] therefore thaws it before it ends programs. Dropping it also thaws it.
 
 const LOOPS: &str = "/sys/block";
 const IMAGE: &str = "img";
 /// The file that fills a disk.
 const FILLER: &str = "filler";
-/// Smallest write of the filler: a block of ext4.
+/// The smallest write of the filler: a block of ext4.
 const LEAST: u64 = 4096;
 
 /// A disk that can be frozen, filled and cut from power while programs write to it. Dropping it removes the disk and its contents.
@@ -34,15 +34,15 @@ pub struct LoopDisk {
     folder: PathBuf,
     image: PathBuf,
     keep: bool,
-    /// The folder of mount point and image, if temporary.
+    /// The temporary folder of mount point and image, if there is one.
     _home: Option<TempDir>,
 }
 
 impl LoopDisk {
-    /// Mounts an empty disk of so many bytes over a folder. Its image lies in `images`, and takes space there as it is written.
+    /// Mounts an empty disk of this many bytes over a folder. Its image is in `images`, and uses space there only for written blocks.
     ///
     /// # Errors
-    /// When there is no loop device, or the mount fails; the message names the cause.
+    /// If there is no loop device, or the mount fails; the message names the cause.
     pub fn mount(folder: &Path, images: &Path, bytes: u64) -> Result<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         remove_stale()?;
@@ -66,7 +66,7 @@ impl LoopDisk {
         Ok(disk)
     }
 
-    /// A mounted disk with its image, in a temporary folder.
+    /// Mounts a disk in a temporary folder, which also contains its image.
     ///
     /// # Errors
     /// As for [`Self::mount`].
@@ -79,7 +79,7 @@ impl LoopDisk {
         Ok(disk)
     }
 
-    /// Its mount point.
+    /// Returns the mount point.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -92,21 +92,21 @@ impl LoopDisk {
             .context("no file system can be mounted through a loop device here")
     }
 
-    /// Syncs everything written to it, as a program's setup is synced long before a power cut.
+    /// Syncs everything written to the disk, because in production a program's setup is synced long before a power cut.
     ///
     /// # Errors
-    /// When the sync fails.
+    /// If the sync fails.
     pub fn force(&self) -> Result<()> {
         Ok(syncfs(File::open(&self.folder)?)?)
     }
 
-    /// Cuts its power: unsynced writes are lost, and reads and writes fail from now on. The file system stops without writing its journal,
-    /// which is the kernel's own test facility.
+    /// Cuts the power: unsynced writes are lost, and reads and writes fail from now on. Uses the kernel's own test facility, with which
+    /// the file system stops without writing its journal.
     ///
     /// # Errors
-    /// When the ioctl fails.
+    /// If the ioctl fails.
     pub fn cut_power(&self) -> Result<()> {
-        // An ioctl takes a pointer, and every Debian has perl: `FS_IOC_SHUTDOWN` with `GOING_FLAGS_NOLOGFLUSH`.
+        // Perl is on every Debian, and can pass a pointer to an ioctl: `FS_IOC_SHUTDOWN` with `GOING_FLAGS_NOLOGFLUSH`.
         const STOP: &str = r#"
             open(my $folder, "<", $ARGV[0]) or die "$!\n";
             my $flags = pack("I", 2);
@@ -119,19 +119,20 @@ impl LoopDisk {
         )
     }
 
-    /// Restores its power, with the contents at the cut. Processes with open files on it must have ended, or end soon.
+    /// Restores the power, with the contents at the cut. Processes with open files on the disk must have ended, or must end within
+    /// `LIMIT`.
     ///
     /// # Errors
-    /// When a process still has a file open, or the mount fails.
+    /// If a process still has a file open, or the mount fails.
     pub fn restore_power(&self) -> Result<()> {
-        // A process killed a moment ago may still exist. Not lazily: two file systems over one image would destroy it.
+        // A process that was just killed may still exist. Not a lazy unmount: two file systems over one image would destroy it.
         eventually("no process uses the disk", LIMIT, || {
             run("umount", &[self.folder.as_os_str()])
         })?;
         self.attach()
     }
 
-    /// Keeps the image and its contents when this is dropped.
+    /// Keeps the image and its contents when the disk is dropped.
     pub fn keep(&mut self) {
         self.keep = true;
     }
@@ -139,7 +140,7 @@ impl LoopDisk {
     /// Blocks all writes and syncs until the thaw. Reads continue.
     ///
     /// # Errors
-    /// When it cannot be frozen, for example because it is frozen already.
+    /// If the disk cannot be frozen, for example because it is frozen already.
     pub fn freeze(&self) -> Result<()> {
         run("fsfreeze", &[OsStr::new("-f"), self.folder.as_os_str()])
     }
@@ -147,22 +148,22 @@ impl LoopDisk {
     /// Unblocks writers.
     ///
     /// # Errors
-    /// When it is not frozen.
+    /// If the disk is not frozen.
     pub fn thaw(&self) -> Result<()> {
         thaw(&self.folder)
     }
 
-    /// Takes all free space, so that no file grows. Files with allocated blocks can still be overwritten.
+    /// Allocates all free space, so that no file can grow. Files with allocated blocks can still be overwritten.
     ///
     /// # Errors
-    /// When the write fails.
+    /// If the write fails.
     pub fn fill(&self) -> Result<()> {
         let path = self.folder.join(FILLER);
         let filler = File::options().create(true).append(true).open(&path)?;
         let mut held = filler.metadata()?.len();
         loop {
             let space = statvfs(&self.folder)?;
-            // Halved on each refusal: free space is not always contiguous, and other processes write at the same time.
+            // Halved on each refusal, because free space is not always contiguous, and other processes write at the same time.
             let mut piece = (space.f_bavail * space.f_frsize).max(LEAST);
             loop {
                 match fallocate(&filler, FallocateFlags::empty(), held, piece) {
@@ -181,7 +182,7 @@ impl LoopDisk {
     /// Frees the space that [`Self::fill`] took.
     ///
     /// # Errors
-    /// When it was not filled.
+    /// If the disk was not filled.
     pub fn make_room(&self) -> Result<()> {
         fs::remove_file(self.folder.join(FILLER)).context("this disk was not filled")
     }
@@ -189,7 +190,7 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // It may not be frozen, or not even mounted.
+        // The disk may not be frozen, or not even mounted.
         let _ = thaw(&self.folder);
         let _ = unmount(&self.folder);
         if !self.keep {
@@ -227,12 +228,12 @@ fn thaw(folder: &Path) -> Result<()> {
     run("fsfreeze", &[OsStr::new("-u"), folder.as_os_str()])
 }
 
-// File systems that a harness mounts, and the search for those of a killed harness.
+// File systems mounted by a harness, and the search for those of a killed harness.
 
 const LIMIT: Duration = Duration::from_secs(30);
 const MOUNTS: &str = "/proc/self/mounts";
 
-/// Source and folder of every mount.
+/// Returns the source and folder of every mount.
 pub(crate) fn all() -> Result<Vec<(String, PathBuf)>> {
     let mounts = fs::read_to_string(MOUNTS).context("cannot read what is mounted")?;
     Ok(parse(&mounts))
@@ -247,7 +248,7 @@ fn parse(mounts: &str) -> Vec<(String, PathBuf)> {
 }
 
 pub(crate) fn unmount(folder: &Path) -> Result<()> {
-    // Lazily: a program killed a moment ago may still have a file open. The loop device goes with its mount.
+    // A lazy unmount: a program that was just killed may still have a file open. The loop device is removed with its mount.
     run("umount", &[OsStr::new("-l"), folder.as_os_str()])
 }
 
@@ -283,7 +284,7 @@ mod tests {
         });
         let waits = written.recv_timeout(Duration::from_millis(300));
         assert_eq!(fs::read(folder.join("held")).unwrap(), b"before");
-        // Before any assertion about the writer: nothing else ends it.
+        // Thaw before any assertion about the writer, since nothing else ends the writer.
         disk.thaw().unwrap();
         assert!(waits.is_err(), "a frozen disk took a write");
         written.recv_timeout(Duration::from_secs(10)).unwrap();

@@ -14,7 +14,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Sends a signal, and after SIGSTOP waits until every thread has stopped.
 ///
 /// # Errors
-/// When the signal is not permitted, or the process has ended or does not stop.
+/// If the signal is not permitted, or the process has ended or does not stop.
 pub(crate) fn send(process: Pid, signal: Signal) -> Result<()> {
     kill_process(process, signal)?;
     if signal == Signal::STOP {
@@ -29,10 +29,11 @@ fn stand_still(threads: &str) -> bool {
     threads.into_iter().all(|thread| is_stopped(&thread.path()))
 }
 
-/// True also for an ended thread, and for one that waits for a disk: it stops before it returns to user space.
+/// Whether a thread has stopped. Also true for an ended thread, and for a thread that waits for a disk, which
+/// stops before it returns to user space.
 fn is_stopped(thread: &Path) -> bool {
     let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();
-    // The name in brackets may hold anything.
+    // The name in brackets may contain any characters.
     let state = stat.rsplit_once(") ").map_or("X", |(_, state)| state);
     state.starts_with(['T', 't', 'D', 'Z', 'X'])
 }

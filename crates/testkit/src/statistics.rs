@@ -1,15 +1,15 @@
-//! Percentiles, medians over rounds and longest gaps: one definition of each for all measurements. Pure.
+//! Percentiles, medians over rounds, and longest gaps. All measurements use these definitions. Pure.
 //!
-//! A percentile is a value that occurred (nearest rank). Values over rounds are a [`Spread`]. Its median is the middle between two values
-//! for an even number of rounds: the lower of two would bias the result.
+//! A percentile is an observed value (nearest rank). Values over several rounds are a [`Spread`]. For an even number of rounds, its
+//! median is the mean of the two middle values, since the lower of the two would bias the result.
 
 use std::ops::Sub;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Of n sorted values the one with the number n·p/100, rounded up, at least the first: so many per cent are at most this large. `None` of
-/// no values.
+/// Returns a percentile of n sorted values: the value at position n·p/100, rounded up, at least the first. So p per cent of the values
+/// are at most this large. `None` if there is no value.
 #[must_use]
 pub fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
@@ -19,13 +19,13 @@ pub fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
 /// Single observations: their mean and percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
-    /// The mean of all.
+    /// The mean of all observations.
     pub mean: f64,
-    /// Half of them are at most this large.
+    /// Half of the observations are at most this large.
     pub p50: f64,
-    /// 95 in a hundred are at most this large.
+    /// 95 % of the observations are at most this large.
     pub p95: f64,
-    /// 99 in a hundred are at most this large; the largest when there are fewer than a hundred.
+    /// 99 % of the observations are at most this large. With fewer than a hundred observations, the largest.
     pub p99: f64,
     /// The smallest.
     pub min: f64,
@@ -36,7 +36,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// The percentiles of `values`, `None` of none.
+    /// Computes the percentiles of `values`; `None` if there is no value.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -51,7 +51,7 @@ impl Percentiles {
         })
     }
 
-    /// The same of times, in milliseconds.
+    /// As [`Self::of`], for times, in milliseconds.
     pub fn of_ms(times: impl IntoIterator<Item = Duration>) -> Option<Self> {
         Self::of(times.into_iter().map(|time| time.as_secs_f64() * 1e3))
     }
@@ -60,7 +60,7 @@ impl Percentiles {
 /// The median of a few rounds, with its range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle value; the mean of the middle two of an even number.
+    /// The middle value; for an even number of rounds, the mean of the two middle values.
     pub median: f64,
     /// The smallest.
     pub min: f64,
@@ -71,7 +71,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `values`; `None` of none, or when one of them is not a number.
+    /// Computes the spread of `values`; `None` if there is no value, or one of them is not a number.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
@@ -95,7 +95,7 @@ impl Spread {
     }
 }
 
-/// The longest time between two consecutive moments; `None` of fewer than two.
+/// Returns the longest time between two consecutive times; `None` if there are fewer than two.
 pub fn longest_gap<T>(moments: impl IntoIterator<Item = T>) -> Option<T::Output>
 where
     T: Copy + Ord + Sub<Output: Ord>,
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_values_that_occurred() {
-        // Number of values, then p50, p95 and p99.
+        // The number of values, then p50, p95 and p99.
         for (count, p50, p95, p99) in [
             (1, 1, 1, 1),
             (2, 1, 2, 2),

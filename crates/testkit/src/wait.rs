@@ -42,15 +42,16 @@ impl From<Duration> for Patience {
     }
 }
 
-/// The result of one look: whether the condition holds, the value found, or why there is none yet.
+/// The result of one check: whether the condition holds, the value found, or why there is no value
+/// yet.
 pub trait Look {
-    /// The value waited for.
+    /// The type of the value.
     type Found;
 
-    /// The value found, or the message for a timeout.
+    /// Returns the value, or the message for a timeout.
     ///
     /// # Errors
-    /// When there is no value yet.
+    /// If there is no value yet.
     fn found(self) -> Result<Self::Found, String>;
 }
 
@@ -78,10 +79,10 @@ impl<T, E: Display> Look for Result<T, E> {
     }
 }
 
-/// Polls until the value is found. `what` describes it as a sentence.
+/// Polls until the value is found. `what` describes the condition in a sentence.
 ///
 /// # Errors
-/// When the limit passes, with the last look's reason.
+/// If the limit passes; with the reason of the last check.
 pub fn eventually<L: Look>(
     what: &str,
     patience: impl Into<Patience>,
@@ -90,10 +91,10 @@ pub fn eventually<L: Look>(
     try_eventually(what, patience, || Ok(look()))
 }
 
-/// The same with a look whose own error ends the wait immediately.
+/// As [`eventually`], but an error of the check itself ends the wait immediately.
 ///
 /// # Errors
-/// That error; or when the limit passes.
+/// The check's own error; or if the limit passes.
 pub fn try_eventually<L: Look>(
     what: &str,
     patience: impl Into<Patience>,

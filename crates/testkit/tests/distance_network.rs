@@ -1,4 +1,5 @@
-//! A distance network delays, cuts and loses packets of real sockets, each direction separately, and leaves nothing after its drop.
+//! A distance network delays, cuts and loses packets of real sockets in each direction separately, and removes everything when it
+//! is dropped.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ use testkit::statistics::nearest_rank;
 
 const PORT: u16 = 7000;
 const EXCHANGES: usize = 41;
-/// A busy machine delays everything for a while.
+/// A busy machine delays everything at times, so a measurement is repeated up to this often.
 const ATTEMPTS: u32 = 10;
 const A: Place = Place::member(0);
 const B: Place = Place::member(1);
@@ -31,7 +32,7 @@ fn set_round_trip(network: &DistanceNetwork, round_trip: Duration) {
     });
 }
 
-/// Returns every datagram to its sender until stopped.
+/// Returns every datagram to its sender until it is stopped.
 struct Echo {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
@@ -77,7 +78,7 @@ impl Drop for Echo {
     }
 }
 
-/// Round trips measured by member 0, in order of length; the ones longer than `patience` are missing.
+/// Returns the round trip times that member 0 measures, sorted. Round trips longer than `patience` are missing.
 fn round_trips(
     network: &DistanceNetwork,
     to: Ipv4Addr,
@@ -96,7 +97,7 @@ fn round_trips(
             let sent = Instant::now();
             socket.send(&number).expect("it can send");
             let mut answer = [0; 64];
-            // Answers to abandoned exchanges are skipped.
+            // Skip answers to earlier exchanges that timed out.
             while let Ok(len) = socket.recv(&mut answer) {
                 if answer[..len] == number {
                     times.push(sent.elapsed());
@@ -123,9 +124,9 @@ fn a_round_trip_takes_the_configured_time() {
         let tolerance = (wanted / 10).max(Duration::from_micros(150));
         let mut tried = Vec::new();
         let is_right = (0..ATTEMPTS).any(|attempt| {
-            // The machine's load may have ended by then.
+            // Wait, since the load on the machine may end in the meantime.
             std::thread::sleep(attempt * Duration::from_millis(200));
-            // The machine's own current latency is not the network's.
+            // Measure the machine's own current latency, which is not a part of the network's delay.
             set_round_trip(&network, Duration::ZERO);
             let bare = round_trips(&network, to, EXCHANGES, Duration::from_secs(5));
             let bare = nearest_rank(&bare, 50).expect("exchanges");
@@ -182,7 +183,7 @@ fn a_lossy_link_loses_its_part() {
     let _echo = Echo::at(&network, 1);
     network.links(|links| links.set_loss(A, B, 0.5));
     let arrived = round_trips(&network, network.address(B), 200, Duration::from_millis(5)).len();
-    // Outside by chance once in a million: not the configured loss.
+    // With the configured loss, the result is outside of this range once in a million runs.
     assert!((65..=135).contains(&arrived), "{arrived} of 200");
 }
 
@@ -268,7 +269,7 @@ fn nothing_remains_even_of_a_killed_harness() {
     };
     assert!(!exists(&dropped));
 
-    // Process 1 did not start at that time: the owner of this namespace has ended. A process still runs inside.
+    // Process 1 did not start at that time, so the owner of this namespace has ended. A process still runs inside.
     let stale = "witness-1-99999999999-0";
     let add = Command::new("ip").args(["netns", "add", stale]).status();
     assert!(add.expect("ip runs").success());
@@ -292,7 +293,7 @@ fn nothing_remains_even_of_a_killed_harness() {
     );
 }
 
-/// True if a process has entered a namespace.
+/// Whether a process has entered a namespace.
 fn inside(namespace: &str, pid: u32) -> bool {
     let pids = Command::new("ip")
         .args(["netns", "pids", namespace])

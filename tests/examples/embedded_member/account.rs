@@ -1,5 +1,5 @@
-//! The acknowledged commits, one line each: microseconds since 1970, op id, GTID. The operating system has a line before its commit counts,
-//! so that killing the process loses none.
+//! A file of acknowledged commits, one line each: microseconds since 1970, op id, GTID. A line is written to the operating system before
+//! its commit counts as acknowledged, so killing the process loses no line.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -10,17 +10,17 @@ use anyhow::{Context, Result};
 use binlog_format::gtid::Gtid;
 use raft_types::OpId;
 
-/// See the module.
+/// A file of acknowledged commits, being written.
 pub(crate) struct Account {
     file: File,
 }
 
-/// One line.
+/// One acknowledged commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Written as [`OpId`] is.
+    /// The op id as text, as [`OpId`] writes it.
     pub(crate) op_id: String,
-    /// Written as [`Gtid`] is.
+    /// The GTID as text, as [`Gtid`] writes it.
     pub(crate) gtid: String,
 }
 
@@ -40,7 +40,7 @@ impl Account {
     }
 }
 
-/// The lines of a file, without an unfinished last one.
+/// Reads the lines of a file, without an incomplete last line.
 pub(crate) fn read(path: &Path) -> Result<Vec<Line>> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Checks whether every log has every acknowledged commit, at the acknowledged position.
+//! Checks whether every member's log has every acknowledged commit, at the acknowledged op id.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 struct Log {
-    /// The transactions by op id.
+    /// The GTIDs of the transactions, by op id.
     gtids: BTreeMap<String, String>,
     end: String,
 }

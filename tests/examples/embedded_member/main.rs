@@ -70,7 +70,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// The file's configuration, without its mysqld.
+/// Reads the configuration file, and removes its mysqld.
 fn load(options: &Run) -> Result<Config> {
     let name = options.config.display().to_string();
     let text =

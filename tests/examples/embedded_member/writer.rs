@@ -1,4 +1,5 @@
-//! The database's part: transactions at an even pace while the member serves, answered in order.
+//! Acts in place of a database: commits transactions at an even rate while the member serves. They
+//! are answered in order.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,10 +17,10 @@ use uuid::Uuid;
 
 use super::account::Account;
 
-/// Most transactions that may wait for the ring, like sessions of a database.
+/// The most transactions that may wait for the ring, like the sessions of a database.
 const OPEN_TRANSACTIONS: usize = 1024;
 
-/// Writes until `stop`.
+/// Writes until `stop` is cancelled.
 pub(crate) async fn write(
     ring: RingHandle,
     mut account: Account,
@@ -55,7 +56,7 @@ pub(crate) async fn write(
     }
 }
 
-/// Writes during one leadership; its last transactions then have no outcome.
+/// Writes during one leadership. The outcome of its last transactions is unknown.
 async fn serve(
     ring: &RingHandle,
     term: Term,
@@ -100,7 +101,8 @@ async fn serve(
     }
 }
 
-/// Transactions with their own source UUID, so that no two processes use the same GTID.
+/// Creates transactions with a source UUID of their own, so that two processes never use the same
+/// GTID.
 struct Transactions {
     source: SourceId,
     next: u64,

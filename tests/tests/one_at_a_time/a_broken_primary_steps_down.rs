@@ -1,5 +1,5 @@
-//! The leader's mysqld cannot be started any longer: another member's becomes the primary without an operator. Once repaired, it follows,
-//! and no acknowledged row is lost.
+//! The leader's mysqld can no longer be started. Another member's mysqld becomes the primary without an operator. When the first mysqld
+//! is repaired, it follows, and no acknowledged row is lost.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -16,7 +16,7 @@ fn a_leader_without_a_startable_mysqld_transfers_the_leadership() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |options| {
         let options = options.with("mysql", "demote_after = \"4s\"");
-        // A busy machine must not cause an election first.
+        // Long heartbeats, because a busy machine must not cause an election first.
         options.with_heartbeat(Duration::from_secs(1))
     })
     .unwrap();
@@ -25,7 +25,7 @@ fn a_leader_without_a_startable_mysqld_transfers_the_leadership() {
         .unwrap();
     set.follows(3, SOON).unwrap();
 
-    // Without its dictionary no mysqld starts.
+    // Without its data dictionary, mysqld does not start.
     let dictionary = set.server(0).data_dir().join("mysql.ibd");
     let away = set.server(0).data_dir().join("mysql.ibd.away");
     std::fs::rename(&dictionary, &away).unwrap();
@@ -54,7 +54,8 @@ fn a_leader_without_a_startable_mysqld_transfers_the_leadership() {
     assert_eq!(set.primary(SOON).unwrap(), 3, "it stays there");
 }
 
-/// Alone on the machine: elsewhere, mysqld can restart before the transfer, and then its member keeps the leadership.
+/// This test runs alone on the machine. On a busy machine mysqld could restart before the transfer, and its member would keep the
+/// leadership.
 #[test]
 fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_immediately() {
     let _turn = SCENES.take();
@@ -65,7 +66,7 @@ fn the_mysqld_of_the_primary_dies_and_another_one_takes_over_immediately() {
     set.server(0).kill().unwrap();
     clients.wait_for_more(100, SOON).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 3);
-    // It rejoins by itself, without transactions that the ring lacks, and the transfer did not wait for it.
+    // The first mysqld rejoins without an operator, and has no transactions that the ring lacks. The transfer did not wait for it.
     set.follows(0, SOON).unwrap();
     let said = set.output(0);
     let given = said.find("transferred the leadership").unwrap();

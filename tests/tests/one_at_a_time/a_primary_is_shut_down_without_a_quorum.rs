@@ -1,4 +1,4 @@
-//! `SHUTDOWN` and `RESTART` by SQL at a primary of a ring without a quorum, while a commit waits: no client gets a success.
+//! `SHUTDOWN` and `RESTART` by SQL, at a primary without a quorum while a commit waits: no client may receive a success.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -25,7 +25,7 @@ fn a_commit_that_waits_is_not_answered_by_a_shutdown() {
     let waits = waiting_commit(set.server(0).socket());
     let count = || set.client(0).status("Rpl_semi_sync_source_wait_sessions");
     eventually("a commit waits", SOON, || count().unwrap() != "0").unwrap();
-    // A mysqld started by its member has no service manager that it recognises.
+    // mysqld refuses RESTART, because it does not recognise a service manager when its member has started it.
     let refused = set.client(0).sql("RESTART").unwrap_err().to_string();
     assert!(refused.contains("3707"), "{refused}");
     assert_eq!(count().unwrap(), "1", "the commit waits as before");

@@ -1,5 +1,5 @@
-//! Two distant regions: a payload crosses the link once, to the other region's proxy, which relays it. Whatever fails at the proxy, no
-//! member there is without new entries for longer than a second.
+//! In two distant regions, a payload crosses the link between them once: to the other region's proxy, which relays it. Whatever
+//! failure the proxy has, no member of that region is without new entries for longer than a second.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -21,9 +21,9 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 /// Time limit for a large transaction on a loaded machine.
 const LONG: Duration = Duration::from_secs(300);
-/// The members of the other region.
+/// The members of the region without the leader.
 const FAR: [usize; 3] = [3, 4, 5];
-/// The project's own limit.
+/// The limit that the project promises.
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -74,7 +74,7 @@ impl Regions {
         self.status(index)?["log_end"]["index"].as_u64()
     }
 
-    /// The members of the other region that get their entries over another one, with that one.
+    /// Returns the proxied members of the other region, each with the member that relays its entries.
     fn proxied(&self) -> Vec<(usize, usize)> {
         let status = self.status(0).unwrap_or_default();
         let routes = status["replication_routes"]["routes"]
@@ -90,7 +90,7 @@ impl Regions {
         routes.iter().filter_map(over).collect()
     }
 
-    /// The relaying member, once both others of the region get everything over it.
+    /// Returns the member that relays entries, after both other members of the region receive everything through it.
     fn proxy(&self) -> usize {
         let mut proxy = None;
         self.wait_until("two members are proxied over the third", || {
@@ -106,7 +106,7 @@ impl Regions {
         waited.with_context(|| self.ring.last_words()).unwrap();
     }
 
-    /// The longest time without a new entry for each of the members during the observation.
+    /// Observes some members for `time`. Returns the longest time that each was without a new entry.
     fn longest_silences(&self, members: &[usize], time: Duration) -> Vec<Duration> {
         let began = Instant::now();
         let mut seen = vec![(None, began); members.len()];
@@ -125,7 +125,7 @@ impl Regions {
         longest
     }
 
-    /// Payload bytes that the leader sent to a member directly, and those that it saved.
+    /// Returns the payload bytes that the leader sent to a member directly, and the bytes that a proxy saved.
     fn sent_to(&self, member: usize) -> (u64, u64) {
         let status = self.status(0).unwrap();
         let id = self.ring.id(member);
@@ -138,8 +138,7 @@ impl Regions {
         (number("direct_bytes_total"), number("spared_bytes_total"))
     }
 
-    /// Transmitted bytes of entries from the leader to the members of the other region, and the number of fallbacks from a proxy, by
-    /// reason.
+    /// Returns the bytes of entries that the leader sent to the other region, and how often it fell back from a proxy, by reason.
     fn crossed(&self) -> (u64, Vec<(String, u64)>) {
         let routes = &self.status(0).unwrap()["replication_routes"];
         let far = FAR.map(|at| self.ring.id(at));
@@ -154,7 +153,7 @@ impl Regions {
         (crossed.sum(), left.collect())
     }
 
-    /// All members have the leader's bytes.
+    /// Waits until all members have the same bytes as the leader.
     fn agrees(&self) {
         self.wait_until("all logs end alike", || {
             let ends = (0..self.ring.size()).map(|index| self.log_end(index));
@@ -177,7 +176,7 @@ fn no_member_is_silent_for_a_second_after_its_proxy_dies_or_stops() {
     let proxy = regions.proxy();
     let others: Vec<usize> = FAR.into_iter().filter(|at| *at != proxy).collect();
 
-    // Traffic between the regions while all members are healthy.
+    // The traffic between the regions while all members are healthy.
     let before: Vec<_> = others.iter().map(|at| regions.sent_to(*at)).collect();
     let client = regions.ring.client(0);
     client.sql_within("CALL d.commit_for(3)", SOON).unwrap();
@@ -201,7 +200,8 @@ fn no_member_is_silent_for_a_second_after_its_proxy_dies_or_stops() {
         "{silences:?}"
     );
     load.finish(SOON).unwrap();
-    // The remaining two have a proxy again, and the third, once restarted, gets its entries over that one.
+    // One of the two remaining members is the proxy of the other. The third member restarts, and receives its entries through the new
+    // proxy.
     regions.wait_until("one is proxied over the other", || {
         regions.proxied().len() == 1
     });
@@ -209,7 +209,7 @@ fn no_member_is_silent_for_a_second_after_its_proxy_dies_or_stops() {
     let proxy = regions.proxy();
     let others: Vec<usize> = FAR.into_iter().filter(|at| *at != proxy).collect();
 
-    // The proxy hangs under load: no connection breaks.
+    // The proxy hangs under load, and its connections stay open.
     let load = client.start_sql("CALL d.commit_for(4)").unwrap();
     regions.ring.signal(proxy, Signal::STOP).unwrap();
     let silences = regions.longest_silences(&others, Duration::from_secs(3));
@@ -224,14 +224,14 @@ fn no_member_is_silent_for_a_second_after_its_proxy_dies_or_stops() {
     regions.agrees();
 }
 
-/// On loopback, where the members' own work takes the time (`LARGE_MIB` in the environment measures other sizes).
+/// Runs on loopback, where the members' own work takes most of the time. `LARGE_MIB` in the environment sets another size.
 #[test]
 fn also_a_transaction_that_takes_longer_than_a_proxy_waits_for_small_ones() {
     let _turn = SCENES.take();
     let mib = std::env::var("LARGE_MIB").map_or(64, |mib| mib.parse().expect("a number"));
     let regions = Regions::launch(None);
     let client = regions.ring.client(0);
-    // Random hexadecimal text, as costly to compress as a table's rows, and compressible to half.
+    // Random hexadecimal text is as costly to compress as a table's rows, and is compressed to half of its size.
     client
         .sql(
             "SET SESSION group_concat_max_len = 1 << 23, cte_max_recursion_depth = 10000; CREATE TABLE d.large (id INT PRIMARY KEY, b LONGBLOB); \
@@ -267,7 +267,7 @@ fn also_a_transaction_that_takes_longer_than_a_proxy_waits_for_small_ones() {
         "{mib} MiB: committed after {committed:?}, in the other region after {there:?}; {crossed} MiB crossed; proxies left so far: \
          {left:?}"
     );
-    // Once, at about half its size, compressed as it is.
+    // The payload crosses once, compressed to about half of its size.
     assert!(
         crossed < mib * 3 / 4,
         "{crossed} MiB crossed\n{}",

@@ -1,6 +1,6 @@
-//! A primary with a stalled mysqld. It is stopped, its disk is frozen or full, its member's log lacks space or waits for its disk, or its
-//! binlog cannot be received. Another member's mysqld becomes the primary within a time limit. The stalled one is killed, no acknowledged
-//! row is lost, and it follows as soon as it can.
+//! A primary whose mysqld is stalled: mysqld is stopped, its disk is frozen or full, its member's log lacks space or waits for its disk,
+//! or its binlog cannot be received. Another member's mysqld becomes the primary within a time limit. The stalled mysqld is killed, and
+//! follows as soon as it can. No acknowledged row is lost.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -18,7 +18,7 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(120);
 /// `mysql.demote_after` of this ring.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Two failed checks and an attempt to close it: the time that docs/roles.md adds to the patience.
+/// The time that docs/roles.md adds to `demote_after`: two failed checks, and an attempt to close mysqld for writes.
 const NOTICED: Duration = Duration::from_secs(10);
 /// Additional time for a busy machine.
 const SLACK: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ fn a_primary_that_answers_and_does_not_commit_steps_down() {
     disks[0].make_room().unwrap();
     set.follows(0, SOON).unwrap();
 
-    // Each was killed when it was demoted. The gate's last report does not apply to its next start.
+    // Each mysqld was killed when it was demoted. The start guard's last report is not about its next start.
     for member in [0, 3] {
         let said = set.output(member);
         let again = said.contains("mysqld is killed and started again");
@@ -65,7 +65,7 @@ fn a_primary_that_answers_and_does_not_commit_steps_down() {
     written.ensure_all_are_in(&set.client(0)).unwrap();
 }
 
-/// Commits wait for space in the log, so that mysqld cannot be closed for writes after them.
+/// Commits wait for space in the log, so mysqld cannot be closed for writes.
 #[test]
 fn a_primary_with_a_full_disk_of_its_members_log_steps_down() {
     let _turn = SCENES.take();
@@ -87,7 +87,8 @@ fn a_primary_with_a_full_disk_of_its_members_log_steps_down() {
     written.ensure_all_are_in(&set.client(0)).unwrap();
 }
 
-/// Others acknowledge its proposals, and its mysqld is healthy. It steps down all the same, before the queue to the disk is full.
+/// The other members acknowledge the leader's entries, and its mysqld is healthy. The leader steps down nevertheless, before the queue to
+/// its disk is full.
 #[test]
 fn a_primary_with_a_hung_disk_of_its_members_log_steps_down() {
     let _turn = SCENES.take();
@@ -109,7 +110,7 @@ fn a_primary_with_a_hung_disk_of_its_members_log_steps_down() {
     written.ensure_all_are_in(&set.client(0)).unwrap();
 }
 
-/// A partially executed statement, which MySQL logs as lost events: no later event can be received, and its commits wait.
+/// MySQL logs a partially executed statement as lost events. No later event can be received, and commits wait.
 #[test]
 fn a_primary_that_sends_nothing_steps_down() {
     let _turn = SCENES.take();
@@ -127,7 +128,7 @@ fn a_primary_that_sends_nothing_steps_down() {
                      SELECT REPEAT('x', 8000) FROM n";
         lost = Some(set.client(0).start_sql(large).unwrap());
     });
-    // Its write is only in its table, and stays there: no trim of the binlog undoes it.
+    // The write is only in a table, and not in the binlog. So a trim of the binlog does not remove it.
     set.eventually("the server is held", SOON, || {
         set.output(0)
             .contains("changes something that is not in the binlog")
@@ -138,7 +139,7 @@ fn a_primary_that_sends_nothing_steps_down() {
     written.ensure_all_are_in(&set.client(3)).unwrap();
 }
 
-/// The first member's log has a separate disk, below the folder.
+/// Starts a ring in which the first member's log is on a separate disk.
 fn with_a_disk_for_the_first_log() -> (TempDir, LoopDisk, Cluster) {
     let home = tempfile::tempdir().unwrap();
     let first = home.path().join("db-1");
@@ -153,13 +154,13 @@ fn with_a_disk_for_the_first_log() -> (TempDir, LoopDisk, Cluster) {
     (home, disk, set)
 }
 
-/// A busy machine causes no election, and a stalled primary steps down soon.
+/// Sets options with which a busy machine causes no election, and a stalled primary steps down after 6 s.
 fn patient(options: ClusterOptions) -> ClusterOptions {
     let options = options.with("mysql", "demote_after = \"6s\"");
     options.with_heartbeat(Duration::from_secs(1))
 }
 
-/// Stalls the primary, and waits until clients commit at the other one. The stalled one cannot be closed, and is killed.
+/// Stalls the primary, and waits until clients commit at the other member. The stalled mysqld cannot be closed for writes, and is killed.
 fn moves(
     set: &Cluster,
     writers: &Writers,
@@ -184,11 +185,11 @@ fn moves(
     );
 }
 
-/// Stalls the primary, and waits until clients commit at the other one.
+/// Stalls the primary, and waits until clients commit at the other member.
 fn gives_way(set: &Cluster, writers: &Writers, what: &str, to: usize, strike: impl FnOnce()) {
     writers.wait_for_more(50, SOON).unwrap();
-    // A member that gave up the leadership before (even during the bootstrap) does so again only after its mysqld was healthy for the
-    // patience.
+    // If a member has given up the leadership before (even during the bootstrap), it does so again only after its mysqld was healthy for
+    // `PATIENCE`.
     std::thread::sleep(PATIENCE + Duration::from_secs(2));
     strike();
     let struck = Instant::now();

@@ -1,5 +1,5 @@
-//! Certificates, their authority and the password of mysqld's account are changed under load, without a restart. No commit waits longer, no
-//! row is lost, and the leader stays the same.
+//! Certificates, their authority, and the password of the members' account at mysqld are changed under load, without a restart. No commit
+//! waits longer than usual, no row is lost, and the leader does not change.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -16,15 +16,15 @@ use witness_tests::{Writers, replicaset_with};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// The certificate for commands on the members' hosts.
+/// The certificate for commands that an operator runs on the members' hosts.
 const OPERATOR: [&str; 2] = ["operator-test.crt", "operator-test.key"];
 const TOKEN: &str = "reload-me-please";
-/// Of mysqld's account, in order.
+/// The passwords of the members' account at mysqld, in the order of their use.
 const PASSWORDS: [&str; 2] = ["secret-password-1", "secret-password-2"];
-/// More than the longest life of members' and mysqlds' connections with old credentials.
+/// Longer than connections of members and mysqlds with old credentials can last.
 const A_WHILE: Duration = Duration::from_secs(4);
 
-/// The files that the members are configured with.
+/// The files with certificates in the members' configuration.
 struct Files<'a>(&'a Path);
 
 impl Files<'_> {
@@ -32,7 +32,7 @@ impl Files<'_> {
         fs::write(self.0.join(name), text).unwrap();
     }
 
-    /// Creates an authority and a certificate of all members in a separate folder.
+    /// Creates an authority, and a certificate for all members, in a separate folder.
     fn make(&self, authority: &str, days: &str) {
         let configuration = "data_dir = \"data\"\nring.name = \"test\"\nmember.id = 1\n\
              members = [{ id = 1, name = \"member\", region = \"here\", kind = \"witness\", address = \"127.0.0.1:7400\" }]\n";
@@ -54,21 +54,21 @@ impl Files<'_> {
         fs::read_to_string(self.0.join(authority).join(name)).unwrap()
     }
 
-    /// Switches the members and their operator to the certificates of one authority.
+    /// Switches the members and the operator to the certificates of one authority.
     fn use_certificates(&self, authority: &str) {
         for name in ["member.crt", "member.key", OPERATOR[0], OPERATOR[1]] {
             self.write(name, self.read(authority, name));
         }
     }
 
-    /// Makes them trust these authorities.
+    /// Sets the authorities that the members and the operator trust.
     fn believe(&self, authorities: &[&str]) {
         let texts = authorities.iter().map(|one| self.read(one, "ca.crt"));
         self.write("ca.crt", texts.collect::<String>());
     }
 }
 
-/// In turn, each member in another of the three ways.
+/// Makes each member reload its files, in three different ways: by a signal, over HTTP, and by a command.
 fn reload(set: &Cluster) {
     set.signal(0, Signal::HUP).unwrap();
     let answer = http_order(set.http(1), "/reload", TOKEN, "").unwrap();
@@ -112,7 +112,7 @@ fn certificates_and_passwords_change_without_waits_or_elections() {
     })
     .unwrap();
 
-    // A password for the account, for members without one: they are restarted with it.
+    // Sets a password for the account, which had none. The members are restarted with it.
     let primary = set.primary(SOON).unwrap();
     let account = "'witness'@'localhost'";
     let make = format!(
@@ -156,7 +156,7 @@ fn certificates_and_passwords_change_without_waits_or_elections() {
     };
     go_on(&set);
 
-    // A new authority: first all trust both, then the certificates change, then the old one is removed.
+    // A new authority in three steps: all members trust both, then the certificates change, then the old authority is removed.
     files.believe(&["old", "new"]);
     reload(&set);
     go_on(&set);
@@ -167,7 +167,7 @@ fn certificates_and_passwords_change_without_waits_or_elections() {
     files.believe(&["new"]);
     reload(&set);
     go_on(&set);
-    // A newly started member trusts only the new authority; it and all others must connect to each other.
+    // A newly started member trusts only the new authority. It and all other members must be able to connect to each other.
     for witness in [1, 2] {
         set.kill(witness).unwrap();
         let index = |view: &serde_json::Value| view["log_end"]["index"].as_u64();
@@ -181,7 +181,7 @@ fn certificates_and_passwords_change_without_waits_or_elections() {
     }
     go_on(&set);
 
-    // A new password: mysqld accepts both until the members have changed.
+    // A new password: mysqld accepts the old and the new one until the members have changed.
     let retain = format!(
         "ALTER USER {account} IDENTIFIED BY '{}' RETAIN CURRENT PASSWORD",
         PASSWORDS[1]
@@ -207,7 +207,7 @@ fn certificates_and_passwords_change_without_waits_or_elections() {
         assert_eq!(mysql["protected"], database == primary, "{mysql:#}");
     }
 
-    // A foreign certificate: nothing is changed, and the answer contains the reason.
+    // A certificate of the removed authority: nothing is changed, and the answer contains the reason.
     files.write("member.crt", files.read("old", "member.crt"));
     let refused = set.cli_of(0, &["reload"]).unwrap();
     let code = refused.status.code();
@@ -235,7 +235,7 @@ fn certificates_and_passwords_change_without_waits_or_elections() {
         .unwrap();
     }
 
-    // The guard is a separate process: with the old password it could not block readers of a primary whose member hangs.
+    // The guard is a separate process. With the old password it could not block readers of a primary whose member hangs.
     set.signal(primary, Signal::STOP).unwrap();
     let kept_off = set.eventually("readers are rejected", SOON, || {
         let offline = set.client(primary).variable("offline_mode");
@@ -246,7 +246,7 @@ fn certificates_and_passwords_change_without_waits_or_elections() {
     logs_no_secret(&set);
 }
 
-/// Members' output contains no passwords, tokens or keys.
+/// Checks that the members' output contains no passwords, tokens or keys.
 fn logs_no_secret(set: &Cluster) {
     for member in 0..set.size() {
         let said = [

@@ -1,5 +1,5 @@
-//! A real HAProxy with the example's configuration. Clients with only its address continue at the new primary when the old one's host dies,
-//! and when the primary moves. Readers are sent to followers.
+//! A real HAProxy with the example's configuration. Clients have only its address, and continue at the new primary when the old primary's
+//! host dies and when the primary moves. Readers are sent to followers.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -19,7 +19,7 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 const EXAMPLE: &str = include_str!("../../../docs/examples/haproxy.cfg");
 
-/// The example with this ring's addresses.
+/// Returns the example's configuration with the addresses of this ring.
 fn configuration(set: &Cluster, writes: SocketAddr, reads: SocketAddr) -> String {
     let mut text = replaced(EXAMPLE, "127.0.0.1:3307", &writes.to_string());
     text = replaced(&text, "127.0.0.1:3308", &reads.to_string());
@@ -37,7 +37,7 @@ fn replaced(text: &str, what: &str, by: &str) -> String {
     text.replace(what, by)
 }
 
-/// The server that a new connection reaches.
+/// Returns the server that a new connection reaches.
 fn server_of(address: SocketAddr) -> Option<String> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
@@ -74,17 +74,17 @@ fn clients_of_haproxy_follow_the_primary() {
     set.kill_host(first).unwrap();
     clients.wait_for_more(200, SOON).unwrap();
     wait_for_server(&haproxy, &set, writes, second);
-    // Without a follower, readers are at the primary.
+    // Without a follower, readers are sent to the primary.
     wait_for_server(&haproxy, &set, reads, second);
 
-    // It restarts as a follower, and readers are sent there.
+    // After the old primary has restarted as a follower, readers are sent to it.
     set.start(first).unwrap();
     set.follows(first, SOON).unwrap();
     wait_for_server(&haproxy, &set, reads, first);
     let written: WrittenRows = clients.finish().unwrap();
     println!("longest pause {:?}", written.longest_pause());
 
-    // The primary moves back while clients write; sessions at the old one are closed.
+    // The primary moves back while clients write. Sessions at the old primary are closed.
     let clients = Writers::through(writes, 4, 1_000_000);
     clients.wait_for_more(200, SOON).unwrap();
     set.promote("db-1", SOON).unwrap();

@@ -1,4 +1,5 @@
-//! Both witnesses down: commits wait and nothing is acknowledged. One back: they finish.
+//! While both witnesses are down, commits wait and no commit is acknowledged. After one witness is back,
+//! the commits finish.
 
 use std::thread;
 use std::time::Duration;
@@ -18,7 +19,8 @@ fn both_witnesses_down_acknowledges_nothing_until_one_is_back() {
 
     scene.ring.kill(1).unwrap();
     scene.ring.kill(2).unwrap();
-    // Entries that a witness made durable before it died may still be acknowledged; later ones must not.
+    // Entries that a witness made durable before it died may still be acknowledged. Later entries must
+    // not be.
     thread::sleep(Duration::from_secs(1));
     let stuck = writers.acknowledged();
     thread::sleep(Duration::from_secs(5));

@@ -1,5 +1,5 @@
-//! Failover is paused in a ring with real mysqlds. The primary's host dies and no member takes its place until it restarts, an operator
-//! promotes another one, or an operator resumes.
+//! Failover is paused in a ring with real mysqlds, and the primary's host dies. No other member becomes the primary until the host
+//! restarts, an operator promotes a member, or an operator resumes failover.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -12,7 +12,7 @@ use witness_tests::replicaset_with;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// Many times the duration of a failover.
+/// Several times as long as a failover takes.
 const LONG_ENOUGH: Duration = Duration::from_secs(8);
 const TOKEN: &str = "an-operators-token";
 
@@ -46,7 +46,7 @@ fn no_member_replaces_the_primary_of_a_paused_ring() {
     write(&set, 0, 1);
     set.follows(3, SOON).unwrap();
 
-    // The host dies, and no primary opens. There is a leader all the same.
+    // After the host dies, no member becomes the primary, although the ring has a leader.
     set.kill_host(0).unwrap();
     no_member_is_the_primary(&set);
     let cluster = set.get(3, "/cluster").unwrap().json().unwrap();
@@ -59,13 +59,13 @@ fn no_member_replaces_the_primary_of_a_paused_ring() {
         gauge.is_some_and(|line| line.ends_with(" 1.0") || line.ends_with(" 1")),
         "{gauge:?}"
     );
-    // After its restart it is the primary again without an order.
+    // After its restart, the member becomes the primary again without a command.
     set.start(0).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
     write(&set, 0, 2);
     set.follows(3, SOON).unwrap();
 
-    // An operator may still promote another one while the host is away.
+    // While the host is down, an operator may promote another member.
     set.kill_host(0).unwrap();
     no_member_is_the_primary(&set);
     set.promote("db-2", SOON).unwrap();
@@ -75,7 +75,7 @@ fn no_member_replaces_the_primary_of_a_paused_ring() {
     set.follows(0, SOON).unwrap();
     assert!(status(&set).contains("the primary stays on `db-2`"));
 
-    // And over HTTP the pause ends: failover works again.
+    // The pause is ended over HTTP, and failover works again.
     set.kill_host(3).unwrap();
     no_member_is_the_primary(&set);
     assert_eq!(post(&set, 0, "/resume", "another").status, 401);
@@ -120,7 +120,7 @@ fn status(set: &Cluster) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// Repeats an order until it is carried out: just after an election there may be no leader for it.
+/// Repeats a command until it succeeds, since there may be no leader right after an election.
 fn order(set: &Cluster, words: &[&str]) {
     let config = set.config(1).display().to_string();
     let arguments: Vec<&str> = words.iter().copied().chain(["--config", &config]).collect();

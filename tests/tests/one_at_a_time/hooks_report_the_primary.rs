@@ -1,5 +1,5 @@
-//! The operator's hook commands run when the primary changes, with the event in their environment. A hanging one is killed and repeated
-//! until it succeeds; neither clients nor roles wait for it.
+//! The operator's hook commands run when the primary changes, with the event in their environment. A hook that hangs is killed and run
+//! again until it succeeds. Neither clients nor changes of the primary wait for it.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -15,8 +15,8 @@ use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A script that appends its environment to a file, a line for each event, and then hangs if the test requests it. All members run it
-/// concurrently, so that each line is one write.
+/// Creates a script that appends its environment to a file, one line for each event, and then hangs if the test requests it. Each line
+/// is one write, because all members run the script concurrently.
 fn script(folder: &Path) -> String {
     let path = folder.join("hook");
     let text = format!(
@@ -34,7 +34,7 @@ fn script(folder: &Path) -> String {
     format!("[\"/bin/sh\", {path:?}]")
 }
 
-/// The events of the commands that began (`told`) or succeeded (`done`) so far, each with its values.
+/// Returns the events, with their values, of the commands that began (`told`) or succeeded (`done`) so far.
 fn told(folder: &Path, file: &str) -> Vec<BTreeMap<String, String>> {
     let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
     let event = |line: &str| {
@@ -67,7 +67,7 @@ fn wait_for(
     found.unwrap()
 }
 
-/// Waits until a member's status reports `expected` as its first failing hook; null for none.
+/// Waits until a member's status reports `expected` as its first failing hook; null for no failing hook.
 fn failing_hook(set: &Cluster, index: usize, expected: &serde_json::Value) {
     let named = set.eventually("the status names the failing hook", SOON, || {
         let hooks = set.get(index, "/status").unwrap().json().unwrap()["hooks"].clone();
@@ -99,7 +99,7 @@ fn every_change_of_the_primary_runs_hooks_and_waits_for_none() {
     assert!(first["WITNESS_TERM"].parse::<u64>().unwrap() > 0);
     let port = set.client(0).value("SELECT @@port").unwrap();
     assert_eq!(first["WITNESS_MYSQL_PORT"], port);
-    // A witness reports it too.
+    // A witness runs the hook, too.
     let seen = wait_for(
         &set,
         (folder, "told"),
@@ -109,7 +109,7 @@ fn every_change_of_the_primary_runs_hooks_and_waits_for_none() {
     );
     assert_eq!(seen["WITNESS_PRIMARY_HOST"], "127.0.0.1");
 
-    // From now on each command hangs until it is killed, and the primary still moves.
+    // From now on each hook hangs until it is killed. The primary can still move.
     std::fs::write(folder.join("hang"), "").unwrap();
     set.follows(3, SOON).unwrap();
     set.kill_host(0).unwrap();
@@ -142,7 +142,7 @@ fn every_change_of_the_primary_runs_hooks_and_waits_for_none() {
     assert!(!failed.ends_with(" 0"), "{failed}");
     failing_hook(&set, 3, &"on_primary".into());
 
-    // Once the commands work again, the unreported state is reported: by the new primary's member and by the others.
+    // When the hooks work again, the changes not reported yet are reported, by the new primary's member and by the others.
     std::fs::remove_file(folder.join("hang")).unwrap();
     wait_for(&set, (folder, "done"), "primary", "db-2", "db-2");
     wait_for(

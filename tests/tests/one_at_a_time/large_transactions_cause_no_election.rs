@@ -1,5 +1,5 @@
-//! A large transaction passes through a ring with default heartbeats without an election. Each member's memory use for it is bounded,
-//! whatever its size (docs/performance.md has the figures; `LARGE_MIB` in the environment measures other sizes).
+//! A large transaction passes through a ring with default heartbeats without an election. The memory that each member uses for it is
+//! bounded, whatever the transaction's size. docs/performance.md has the figures; `LARGE_MIB` in the environment sets another size.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,32 +12,33 @@ use witness_tests::replicaset_with;
 
 use crate::SCENES;
 
-/// Time limit for it on a loaded machine.
+/// Time limit for a large transaction on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Size of each row.
+/// The size of each row.
 const ROW_MIB: u64 = 8;
-/// Limit of a member's private memory, far below the transaction's size, which is in a file. A member starts with some 30 MiB. In the dev
-/// profile, as here, the copies of a row of 8 MiB are most of the rest.
+/// The most private memory of a member. It is far below the transaction's size, because the transaction is in a file. A member starts with
+/// about 30 MiB. In the dev profile, which these tests use, copies of an 8 MiB row are most of the rest.
 const OWN_MIB: u64 = 128;
-/// The same for a witness, which releases freed memory (decision 99); it took 105 to 175 MiB before.
+/// The most private memory of a witness, which returns freed memory to the system (decision 99). Before that decision it needed 105 to 175
+/// MiB.
 const WITNESS_MIB: u64 = 96;
 
-/// A member's peak memory, in MiB.
+/// Returns a member's peak memory in MiB.
 fn peak_mib(ring: &Cluster, member: usize) -> u64 {
     peak_of(ring.process_id(member).expect("it runs"))
 }
 
-/// A process's peak memory, in MiB.
+/// Returns a process's peak memory in MiB.
 fn peak_of(process: u32) -> u64 {
     peak_memory(process).expect("Linux says it") >> 20
 }
 
-/// A member's current private memory, in MiB: without file pages, which the system may drop.
+/// Returns a member's current private memory in MiB. Pages of files, which the system may drop, do not count.
 fn own_mib(ring: &Cluster, member: usize) -> u64 {
     private_memory(ring.process_id(member).expect("it runs")).expect("Linux says it") >> 20
 }
 
-/// Its peak until `ended`.
+/// Returns the peak of a member's private memory in MiB until `ended`.
 fn most_own_mib(ring: &Cluster, member: usize, ended: &AtomicBool) -> u64 {
     let mut most = 0;
     while !ended.load(Ordering::Relaxed) {
@@ -47,12 +48,12 @@ fn most_own_mib(ring: &Cluster, member: usize, ended: &AtomicBool) -> u64 {
     most
 }
 
-/// The longest time that a member took for its liveness answer, which is immediate unless it is blocked.
+/// Returns the longest time in which a member answered a liveness request. It answers immediately unless it is blocked.
 fn longest_silence(ring: &Cluster, member: usize, ended: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !ended.load(Ordering::Relaxed) {
         let since = Instant::now();
-        // A missing answer counts as well.
+        // A missing answer counts with its waiting time.
         let _ = ring.get(member, "/liveness");
         longest = longest.max(since.elapsed());
         std::thread::sleep(Duration::from_millis(20));
@@ -123,8 +124,8 @@ fn a_large_transaction_causes_no_election_and_takes_bounded_memory() {
     }
 }
 
-/// One row larger than any default packet size, through a ring with a follower whose member applies (`rows`). Prints every process's memory
-/// (docs/performance.md); `LARGE_ROW_MIB` measures other sizes.
+/// Replicates one row that is larger than any default packet size, with a follower whose member applies rows. Prints every process's memory
+/// (docs/performance.md). `LARGE_ROW_MIB` sets another size.
 #[test]
 #[ignore = "takes gigabytes of memory and disk: `cargo test -p witness-tests --test one_at_a_time a_large_row -- --ignored --nocapture`"]
 fn a_large_row_is_followed_within_bounded_memory() {
@@ -210,8 +211,8 @@ fn a_large_row_is_followed_within_bounded_memory() {
     }
 }
 
-/// MySQL checks a transaction's size before its last event, which adds up to 1 GiB. The ring accepts all that MySQL does. Regression: the
-/// ring accepted at most 1 GiB, and such a transaction blocked the primary indefinitely.
+/// MySQL checks a transaction's size before its last event, which may add up to 1 GiB. The ring accepts every transaction that MySQL
+/// accepts. Regression: the ring accepted at most 1 GiB, and a larger transaction blocked the primary indefinitely.
 #[test]
 #[ignore = "takes gigabytes of memory and disk: `cargo test -p witness-tests --test one_at_a_time a_last_row -- --ignored --nocapture`"]
 fn a_last_row_beyond_mysqls_limit_goes_through() {
@@ -225,7 +226,7 @@ fn a_last_row_beyond_mysqls_limit_goes_through() {
         .unwrap();
     ring.wait_until_equal(LIMIT).unwrap();
     let begun = Instant::now();
-    // Above 1 GiB, and below MySQL's limit for its cache before the last event.
+    // The transaction is above 1 GiB. Before its last event, it is below MySQL's limit for its cache.
     let row =
         |(id, mib)| format!("INSERT INTO large.rows VALUES ({id}, REPEAT('a', {mib} * 1048576)); ");
     let rows: String = [(1, 350), (2, 350), (3, 500)].map(row).concat();

@@ -1,4 +1,5 @@
-//! Tests that need the machine alone: they measure times or memory, fill and freeze disks, or a parallel load would cause elections.
+//! Tests that need the machine alone. They measure times or memory, fill or freeze disks, or could have elections because of a
+//! parallel load.
 
 mod a_broken_primary_steps_down;
 mod a_primary_is_shut_down_without_a_quorum;
@@ -15,5 +16,5 @@ mod witness_killed_under_load;
 
 use witness_tests::Turns;
 
-/// Number of concurrent ones.
+/// The number of test clusters that run at the same time.
 static SCENES: Turns = Turns::of(1);

@@ -1,4 +1,5 @@
-//! The primary's member is killed and restarted under load: commits wait, then finish, none twice, none lost.
+//! The primary's member is killed and restarted under load. Commits wait, then finish. No row is lost or
+//! written twice.
 
 use std::thread;
 use std::time::Duration;

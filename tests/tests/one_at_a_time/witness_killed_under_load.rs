@@ -1,4 +1,4 @@
-//! A witness is killed and restarted ten times, while sysbench and our own writers commit without an interruption.
+//! A witness is killed and restarted ten times, while sysbench and the writers of this test commit without interruption.
 
 use std::thread;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use witness_tests::{Scene, assert_nothing_lost_or_doubled};
 
 use crate::SCENES;
 
-/// With heartbeats of 300 ms an election takes at most 1 s (a lease of 480 ms and a random wait of up to as much). Two seconds allow for a
-/// busy machine. No election should be needed.
+/// With heartbeats of 300 ms, an election takes at most 1 s: a lease of 480 ms, and a random wait of at most the same time. Two seconds
+/// allow for a busy machine. No election should be needed.
 const AN_ELECTION: Duration = Duration::from_secs(2);
 
 #[test]

@@ -1,5 +1,5 @@
-//! A primary that is cut off from its ring, with open sessions and a waiting commit. Ordinary accounts are blocked within the lease and the
-//! documented grace period, and admitted again when it follows or is the primary.
+//! A primary is cut off from its ring, with open sessions and a waiting commit. Ordinary accounts are blocked when the lease and the
+//! documented grace period have passed. They are admitted again when the server follows or is the primary.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -17,14 +17,14 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 /// `mysql.fence_after` of this ring.
 const GRACE: Duration = Duration::from_secs(2);
-/// The lease of its heartbeats.
+/// The lease that results from the heartbeats of this ring.
 const LEASE: Duration = Duration::from_millis(1500);
-/// Age of a member's last report when it dies: it reports every 200 ms, and the grace period counts from the last report.
+/// The most time between a member's last report and its death. It reports every 200 ms, and the grace period begins with the last report.
 const LAST_WORD: Duration = Duration::from_millis(500);
 /// Additional time for a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// A busy machine must not cause an election.
+/// Sets long heartbeats, because a busy machine must not cause an election.
 fn unhurried(options: ClusterOptions) -> ClusterOptions {
     options.with_heartbeat(Duration::from_secs(1))
 }
@@ -42,7 +42,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
 
-    // All others are stopped, as in a partition; the primary's clients are on its side.
+    // All other members are stopped, as in a network partition. The primary's clients are on its side of the partition.
     for member in [1, 2, 3] {
         set.signal(member, Signal::STOP).unwrap();
     }
@@ -67,7 +67,7 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
         cut_off.elapsed()
     );
     assert!(took >= GRACE, "the grace period is kept");
-    // An administrator is admitted, and a commit waits.
+    // An administrator can still log in, and a commit waits.
     let waits = set.client(0).status("Rpl_semi_sync_source_wait_sessions");
     assert_ne!(waits.unwrap(), "0");
     let status = set.get(0, "/status").unwrap().json().unwrap();
@@ -86,18 +86,18 @@ fn readers_of_a_primary_that_is_cut_off_are_kept_off() {
     let written = writers.finish().unwrap();
     set.equal("acked", SOON).unwrap();
     written.ensure_all_are_in(&set.client(0)).unwrap();
-    // Whichever role it has now, clients are admitted at both.
+    // Whichever member is the primary now, clients are admitted at both servers.
     for member in set.databases() {
         lets_clients_in(&runtime, &set, member);
     }
 }
 
-/// Regression: the member was stopped while its lease ended, and counted the grace period from its first check after that.
+/// Regression: the member was stopped while its lease ended, and began the grace period with its first check after that.
 #[test]
 fn the_grace_period_of_readers_begins_with_the_end_of_the_lease() {
     let _turn = SCENES.take();
     const LONG_GRACE: Duration = Duration::from_secs(8);
-    // The guard acts when it has received nothing for the lease and the grace period.
+    // The guard acts when it has received no report for the lease plus the grace period.
     const STANDS_STILL: Duration = Duration::from_secs(7);
     let set = replicaset_with(2, |options| {
         unhurried(options.with("mysql", "fence_after = \"8s\""))
@@ -119,7 +119,7 @@ fn the_grace_period_of_readers_begins_with_the_end_of_the_lease() {
     for member in [1, 2, 3] {
         set.signal(member, Signal::CONT).unwrap();
     }
-    // On a busy machine the lease that ends may be the one before the last.
+    // On a busy machine, the lease that ends may be the previous one.
     assert!(took + LEASE >= LONG_GRACE, "the grace period is kept");
     let bound = LEASE + LONG_GRACE + SLACK;
     assert!(
@@ -129,8 +129,8 @@ fn the_grace_period_of_readers_begins_with_the_end_of_the_lease() {
     );
 }
 
-/// Like systemd with `Type=notify`, `WatchdogSec` and `WatchdogSignal=SIGKILL`: receives the member's notifications, and kills it with its
-/// mysqld when they stop.
+/// Acts as systemd with `Type=notify`, `WatchdogSec` and `WatchdogSignal=SIGKILL`: receives the member's notifications, and kills the
+/// member with its mysqld when they stop.
 #[test]
 fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_read() {
     let _turn = SCENES.take();
@@ -155,8 +155,8 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     while Instant::now() < until {
         assert_eq!(heard().as_deref(), Some("WATCHDOG=1"));
     }
-    // The others have not waited for it, or it restarted before they detected its end. No client may write before that is known: on a
-    // follower, an administrator's row would be errant.
+    // Either another member has become the primary, or this member restarted before the others detected its end. No client may write before
+    // this is known, because on a follower an administrator's row would be errant.
     if set.primary(SOON).unwrap() != 0 {
         set.follows(0, SOON).unwrap();
         set.promote("db-1", SOON).unwrap();
@@ -165,7 +165,7 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
 
-    // The manager has received notifications until now.
+    // Read the notifications received until now.
     manager.set_nonblocking(true).unwrap();
     while heard().is_some() {}
     manager.set_nonblocking(false).unwrap();
@@ -192,7 +192,7 @@ fn a_member_that_hangs_is_noticed_by_its_service_manager_and_its_mysqld_is_not_r
     assert_eq!(rows.unwrap(), "1");
 }
 
-/// Here only the guard started by the member itself watches it.
+/// Only the guard that the member itself started watches the member here.
 #[test]
 fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     let _turn = SCENES.take();
@@ -204,7 +204,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let bound = LEASE + GRACE + SLACK;
 
-    // It hangs; the others continue.
+    // The member hangs. The other members continue.
     write(&set, 0, 1);
     let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
     set.signal(0, Signal::STOP).unwrap();
@@ -221,7 +221,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     set.follows(0, SOON).unwrap();
     lets_clients_in(&runtime, &set, 0);
 
-    // It is dead and stays so.
+    // The member dies and is not restarted.
     let mut session = runtime.block_on(open(&set.server(3).socket())).unwrap();
     set.kill(3).unwrap();
     let took = runtime.block_on(last_answer(&mut session, bound));
@@ -236,7 +236,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     set.follows(3, SOON).unwrap();
     lets_clients_in(&runtime, &set, 3);
 
-    // If a member continues in time, its guard does not act.
+    // If a member restarts in time, its guard does not act.
     let mut session = runtime.block_on(open(&set.server(0).socket())).unwrap();
     set.kill(0).unwrap();
     set.start(0).unwrap();
@@ -245,7 +245,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
         runtime.block_on(session.query("SELECT 1")).unwrap();
     }
 
-    // Its mysqld accepts no order either.
+    // A case in which mysqld accepts no statement either.
     let primary = set.primary(SOON).unwrap();
     write(&set, primary, 3);
     let mut session = runtime
@@ -269,7 +269,7 @@ fn a_member_that_hangs_or_stays_dead_has_a_guard_that_keeps_readers_off() {
     assert_eq!(rows.unwrap(), "3");
 }
 
-/// How long a session gets answers at most, if it is closed within the limit.
+/// Returns for how long a session gets answers; `None` if it is not closed within the limit.
 async fn last_answer(session: &mut Connection, limit: Duration) -> Option<Duration> {
     let began = Instant::now();
     let mut answered = Duration::ZERO;
@@ -283,8 +283,8 @@ async fn last_answer(session: &mut Connection, limit: Duration) -> Option<Durati
     None
 }
 
-/// It admits no client from now on, and reports the reason. A login in progress when mysqld ends its sessions ends with them, without an
-/// error message.
+/// Checks that the server admits no client from now on, and that the member reports the reason. If a login is in progress when mysqld ends
+/// its sessions, it ends without an error message.
 fn refuses_clients(runtime: &tokio::runtime::Runtime, set: &Cluster, member: usize) {
     let began = Instant::now();
     loop {
@@ -303,7 +303,7 @@ fn lets_clients_in(runtime: &tokio::runtime::Runtime, set: &Cluster, member: usi
     set.eventually("it lets clients in", SOON, open).unwrap();
 }
 
-/// One more row, when the primary is open.
+/// Writes one more row, after waiting until the primary accepts writes.
 fn write(set: &Cluster, member: usize, number: u32) {
     let insert = format!("INSERT INTO acked.rows VALUES ({number}, 0, 'one')");
     let write = || set.client(member).sql(&insert);

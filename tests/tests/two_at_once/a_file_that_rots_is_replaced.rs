@@ -1,4 +1,5 @@
-//! A closed file of a running member's log rots: the scrub or a consumer finds it, and another member's copy replaces it without a restart.
+//! A closed log file of a running member is corrupted. The scrub or a consumer detects it, and another member's copy replaces the file
+//! without a restart.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -14,7 +15,7 @@ use crate::stock_clients_read_a_member::remote;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A ring without a scrub, around a server that has written so many rows, each into a separate log file.
+/// Starts a ring without a scrub, around a server that has written this many rows, each into a separate log file.
 fn ring_of_small_files(server: &Mysqld, options: ClusterOptions, rows: u64) -> Cluster {
     let options = options
         .with("log", "max_file_bytes = \"64KiB\"")
@@ -80,7 +81,7 @@ fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
     let page = page.into_text("witness status").unwrap();
     assert!(page.contains(": scrub: "), "{page}");
 
-    // A start needs each file's header. If one is damaged, a message with the remedy is enough.
+    // A start needs each file's header. If a header is damaged, a message with the remedy suffices.
     assert!(ring.stop(1).unwrap().success());
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"rot", 30).unwrap();
@@ -97,7 +98,7 @@ fn the_scrub_finds_what_rots_and_another_members_file_takes_its_place() {
     ring.wait_until_equal(SOON).unwrap();
 }
 
-/// No scrub runs here, as when the next one is a month away: a copy of the log finds the damage.
+/// The scrub is off, as if the next one were a month away. The damage is detected when a consumer copies the log.
 #[test]
 fn damage_found_by_a_consumer_is_replaced_by_another_members_file() {
     let _turn = SCENES.take();
@@ -115,7 +116,7 @@ fn damage_found_by_a_consumer_is_replaced_by_another_members_file() {
         Ok(log["scrub"]["repaired_total"] == repaired && log["unreadable"] == none)
     };
 
-    // An offset in the middle of an event is the consumer's own mistake.
+    // An offset within an event is the consumer's own mistake.
     let raw = ["--read-from-remote-server", "--raw", &result];
     let asked = remote(
         &ring,
@@ -127,7 +128,7 @@ fn damage_found_by_a_consumer_is_replaced_by_another_members_file() {
     assert!(said.contains("cannot be read at 50000"), "{said}");
     assert_eq!(log(&ring)["unreadable"], serde_json::json!([]));
 
-    // An unreadable file. The answer waits: a replica continues as soon as it is replaced.
+    // A file that cannot be read. The answer is delayed, so that a replica continues as soon as the file is replaced.
     let gone = "binlog.000003";
     std::fs::remove_file(ring.directory(1).join("log").join(gone)).unwrap();
     let asked = Instant::now();

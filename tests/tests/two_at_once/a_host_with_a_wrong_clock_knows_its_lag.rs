@@ -1,4 +1,5 @@
-//! A follower with a clock an hour fast or slow: it reports a small lag under load, and the true lag while it is blocked.
+//! The clock of a follower's host is an hour fast or slow. The follower reports a small lag under load, and the true lag
+//! while it is blocked.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -20,7 +21,7 @@ fn lag_ms(set: &Cluster) -> Option<u64> {
     set.status(FOLLOWER).unwrap()["mysql"]["lag_ms"].as_u64()
 }
 
-/// The time of the last line that the follower wrote.
+/// Returns the time in the last line that the follower has logged.
 fn time_there(set: &Cluster) -> SystemTime {
     let output = set.output(FOLLOWER);
     let times = output.lines().rev().filter_map(|line| {
@@ -66,7 +67,7 @@ fn a_follower_with_a_clock_an_hour_off_reports_its_lag() {
             .unwrap_or_else(|apart| apart.duration());
         assert!(apart < HOUR / 2, "{clock}: its clock says {there:?}");
 
-        // Its lag is small while everything is applied.
+        // The lag is small while the follower applies everything.
         let until = Instant::now() + Duration::from_secs(3);
         let mut most = 0;
         while Instant::now() < until {
@@ -104,6 +105,6 @@ fn a_follower_with_a_clock_an_hour_off_reports_its_lag() {
         .unwrap();
     }
     set.equal("acked", SOON).unwrap();
-    // Shared state of libfaketime outlives a killed process.
+    // The follower is stopped, not killed, because libfaketime's shared state outlives a killed process.
     set.stop(FOLLOWER).unwrap();
 }

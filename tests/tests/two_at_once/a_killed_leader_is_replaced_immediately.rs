@@ -1,5 +1,5 @@
-//! The primary's member is killed while its host stays up: the next primary does not wait for missing heartbeats. A stopped member closes
-//! no connection, and its timeout applies.
+//! The primary's member is killed while its host stays up. The next primary does not wait for missing heartbeats. A member that is
+//! stopped (SIGSTOP) keeps its connections open, so its election timeout applies.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -11,7 +11,7 @@ use witness_tests::{Writers, replicaset_with};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// No member campaigns for missing heartbeats sooner than one interval after the last.
+/// No member begins an election because of missing heartbeats earlier than one interval after the last heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(4);
 
 #[test]
@@ -32,7 +32,7 @@ fn clients_write_again_long_before_a_heartbeat_is_missed() {
 
     set.start(0).unwrap();
     set.follows(0, SOON).unwrap();
-    // It hangs: its kernel still answers for its address and closes nothing.
+    // The member hangs: its kernel still answers, and closes no connection.
     set.signal(3, Signal::STOP).unwrap();
     std::thread::sleep(HEARTBEAT / 2);
     assert_ne!(set.primary_now(), Some(0), "it is waited for");

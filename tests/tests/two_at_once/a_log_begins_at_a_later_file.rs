@@ -1,5 +1,5 @@
-//! Members whose next entries are purged everywhere: one that was away too long and a new one. Their logs begin with a later file and have
-//! the same bytes from there on. Stock mysqlbinlog reads them and `witness log verify` accepts them.
+//! All members have purged the next entries that two members need: one that was down too long, and a new one. Their logs begin with a
+//! later file, and have the same bytes from there on. The stock mysqlbinlog and `witness log verify` accept them.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -22,7 +22,7 @@ use crate::SCENES;
 const LOAD: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The binlog files below a data directory, without the index.
+/// Returns the binlog files below a data directory, without the index.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let Ok(entries) = fs::read_dir(directory.join("log")) else {
         return BTreeMap::new();
@@ -38,7 +38,7 @@ fn first(directory: &Path) -> Option<String> {
     files(directory).keys().next().cloned()
 }
 
-/// Waits until a member's files equal another's from its first one on.
+/// Waits until a member's files are equal to those of another member, from the first file on. Returns their number.
 fn has_the_same_files(member: &Path, other: &Path) -> usize {
     let patience = Patience::every(Duration::from_millis(100), PATIENCE);
     let same = eventually("the files are the same", patience, || {
@@ -60,7 +60,7 @@ fn has_the_same_files(member: &Path, other: &Path) -> usize {
     same.unwrap()
 }
 
-/// Two independent tools check a member's files.
+/// Checks a member's files with two independent tools.
 fn is_well(ring: &Cluster, directory: &Path) {
     let names = files(directory).into_keys();
     let paths: Vec<PathBuf> = names.map(|name| directory.join("log").join(name)).collect();
@@ -77,7 +77,7 @@ fn is_well(ring: &Cluster, directory: &Path) {
     assert!(verified.status.success(), "{said}");
 }
 
-/// A process that ends with the test.
+/// The process of the new member, which ends with the test.
 struct Newcomer {
     process: Child,
     directory: PathBuf,
@@ -92,7 +92,7 @@ impl Drop for Newcomer {
 }
 
 impl Newcomer {
-    /// Member 4, with the configuration of witness 2 except for its own settings.
+    /// Starts member 4 with the configuration of witness 2, except for its own settings.
     fn start(ring: &Cluster) -> Self {
         let directory = ring.directory(1).with_file_name("witness-3");
         fs::create_dir_all(&directory).unwrap();
@@ -127,7 +127,7 @@ impl Newcomer {
         }
     }
 
-    /// Adds it to the ring, as an operator does.
+    /// Adds the member to the ring, as an operator does.
     fn join(&self, ring: &Cluster) {
         let config = ring.config(1).to_str().unwrap();
         let patience = Patience::every(Duration::from_millis(200), PATIENCE);

@@ -1,5 +1,5 @@
-//! A follower's mysqld with transactions that the ring never committed. It is stopped, they are listed and kept, and it gets a copy of
-//! another member's data while clients write. Then the same with the copy killed in the middle.
+//! A follower's mysqld has transactions that the ring has never committed. It is stopped, and the transactions are listed and kept. Then it
+//! gets a copy of another member's data while clients write. The same is tested with a copy that is killed in the middle.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -27,7 +27,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(50, SOON).unwrap();
     let gtids = write_errant(&set, errant);
-    // Its copy would have them too.
+    // This donor is refused, because a copy of its data would have the errant transactions, too.
     let refused = reprovision(&set, donor, &["--from", "db-3", "--yes"]);
     assert_eq!(refused.status.code(), Some(4), "{}", told_by(&refused));
     assert!(
@@ -35,16 +35,16 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
         "{}",
         told_by(&refused)
     );
-    // And one more, into the current file.
+    // One more errant transaction, in the current binlog file.
     let more = format!("{OPEN}; INSERT INTO errant.rows VALUES (2)");
     set.client(errant).sql(&more).unwrap();
 
-    // After a restart, mysqld is kept closed: no trim of its last file undoes them.
+    // After a restart, mysqld is not used, because trimming its last binlog file would not remove all errant transactions.
     set.server(errant).kill().unwrap();
     let words = wait_for_trouble(&set, errant, "reprovision this mysqld");
     assert!(words.contains(&gtids), "{words}");
 
-    // Its member dies before anything is removed: after that, nothing has changed.
+    // The member dies before anything is removed, so nothing has changed.
     set.follows(donor, SOON).unwrap();
     let told = killed_before_the_copy(&set, errant);
     assert_eq!(told.status.code(), Some(5), "{}", told_by(&told));
@@ -53,7 +53,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     let words = wait_for_trouble(&set, errant, "has not committed");
     assert!(!words.contains("copy"), "{words}");
 
-    // Where no member follows at that moment, the primary is the donor.
+    // If no other member follows at that time, the primary is the donor.
     set.follows(3, SOON).unwrap();
     let dry = reprovision(&set, errant, &["db-3", "--from", "--dry-run"]);
     let told = String::from_utf8_lossy(&dry.stdout).into_owned();
@@ -64,7 +64,7 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     assert!(told.contains(&gtids), "{told}");
 
     set.follows(3, SOON).unwrap();
-    // Of two concurrent commands, one does nothing: run after the other it would copy again.
+    // Of two concurrent commands only one copies. If they ran sequentially, both would copy.
     let command = || {
         let words = ["db-3", "--from", "--yes", "--output", "json"];
         reprovision(&set, errant, &words)
@@ -113,8 +113,8 @@ fn errant_transactions_are_kept_and_their_mysqld_gets_a_copy_of_a_follower() {
     assert_eq!(uuids.len(), 3, "{uuids:?}");
 }
 
-/// Its executed transactions are no longer known. It would apply all of them again, and as a primary it would reuse the numbers of its
-/// first transactions.
+/// After a reset, mysqld's executed transactions are unknown. It would apply all transactions again. As a primary, it would assign the
+/// numbers of its first transactions a second time.
 #[test]
 fn a_mysqld_with_reset_gtids_is_not_used_before_a_copy() {
     let _turn = SCENES.take();
@@ -125,11 +125,11 @@ fn a_mysqld_with_reset_gtids_is_not_used_before_a_copy() {
     }
     let clients = Writers::of(&set, 2, 0);
     clients.wait_for_more(50, SOON).unwrap();
-    // Two checks of a younger server may belong to different starts.
+    // If the server has just started, two checks of it may be from different starts.
     std::thread::sleep(Duration::from_secs(12));
     set.client(follower).sql(RESET).unwrap();
     wait_for_trouble(&set, follower, &format!("as after {RESET}"));
-    // The member keeps its finding after a restart.
+    // The member has stored its finding, and reports it again after a restart.
     set.kill_host(follower).unwrap();
     set.start(follower).unwrap();
     wait_for_trouble(&set, follower, "nothing says what is in its data");
@@ -140,8 +140,8 @@ fn a_mysqld_with_reset_gtids_is_not_used_before_a_copy() {
     );
     set.follows(follower, SOON).unwrap();
 
-    // No concurrent commit: mysqld admits them before semi-sync resets its last acknowledged position, and a commit at that moment does not
-    // wait.
+    // No client commits at this time. mysqld admits commits before semi-sync has reset its last acknowledged position, and a commit at that
+    // time does not wait.
     let before = clients.finish().unwrap();
     let primary = set.primary(SOON).unwrap();
     set.client(primary).sql(RESET).unwrap();
@@ -160,7 +160,7 @@ fn a_mysqld_with_reset_gtids_is_not_used_before_a_copy() {
     is_whole(&set, primary, &written);
 }
 
-/// Clients' prepared transactions are rolled back for the copy. If the copy fails, no client may commit them here.
+/// Clients' prepared transactions are rolled back for the copy. If the copy then fails, no client may commit them on this server.
 #[test]
 fn a_mysqld_with_rolled_back_prepared_transactions_is_not_used_before_a_copy() {
     let _turn = SCENES.take();
@@ -184,7 +184,7 @@ fn a_mysqld_with_rolled_back_prepared_transactions_is_not_used_before_a_copy() {
         .unwrap();
     }
 
-    // Because of this a copy is refused, before it has removed anything.
+    // With this setting a copy is refused before it has removed anything.
     let small = "SET GLOBAL max_allowed_packet = 1048576";
     set.client(recipient).sql(small).unwrap();
     let told = reprovision(&set, recipient, &["--from", "db-2", "--yes"]);
@@ -223,11 +223,11 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     let clients = Writers::of(&set, 2, 0);
     clients.wait_for_more(50, SOON).unwrap();
     let gtids = write_errant(&set, errant);
-    // It is checked while it follows, before its binlog files are dropped.
+    // The errant transactions are found while mysqld follows, before its binlog files are removed.
     let words = wait_for_trouble(&set, errant, "transactions that the ring has not committed");
     assert!(words.contains(&gtids), "{words}");
 
-    // The recipient's mysqld dies in the middle.
+    // The recipient's mysqld dies during the copy.
     let told = interrupted(&set, errant, |set| set.server(errant).kill().unwrap());
     assert_eq!(told.status.code(), Some(1), "{}", told_by(&told));
     assert!(
@@ -241,18 +241,19 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
         kept[0]["gtid_set"].as_str().unwrap().contains(&gtids),
         "{kept}"
     );
-    // Its data are gone: it must not follow, whichever process restarts it.
+    // The recipient's data are gone. It must not follow, whichever process restarts it.
     set.kill_host(errant).unwrap();
     set.start(errant).unwrap();
     println!("{}", wait_for_trouble(&set, errant, "was interrupted"));
 
-    // The donor's dies in the middle.
+    // The donor's mysqld dies during the copy.
     let told = interrupted(&set, errant, |set| set.server(donor).kill().unwrap());
     assert_eq!(told.status.code(), Some(1), "{}", told_by(&told));
     println!("{}", wait_for_trouble(&set, errant, "was interrupted"));
     set.follows(donor, SOON).unwrap();
 
-    // The member dies in the middle. Its mysqld continues and ends; the restarted member starts it and returns it to service.
+    // The recipient's member dies during the copy. Its mysqld finishes the copy and ends. The restarted member starts mysqld and uses it
+    // again.
     let told = interrupted(&set, errant, |set| {
         set.signal(errant, Signal::KILL).unwrap();
     });
@@ -262,7 +263,7 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     let written = clients.finish().unwrap();
     is_whole(&set, errant, &written);
 
-    // After the copy it is a member's mysqld like any other.
+    // After the copy, this mysqld is treated like any other member's mysqld.
     let clients = Writers::of(&set, 2, 1_000_000);
     clients.wait_for_more(20, SOON).unwrap();
     set.server(errant).kill().unwrap();
@@ -271,8 +272,8 @@ fn a_copy_that_is_interrupted_is_done_again_or_ends_by_itself() {
     is_whole(&set, errant, &written);
 }
 
-/// As after a kill with InnoDB's redo log disabled: status warned of it and reports why mysqld does not start. No operator needs to empty
-/// the data directory.
+/// mysqld cannot start, as after a kill with InnoDB's redo log disabled. The status warned of this setting, and now reports why mysqld does
+/// not start. No operator has to empty the data directory.
 #[test]
 fn a_mysqld_that_cannot_be_started_gets_a_new_data_directory() {
     let _turn = SCENES.take();
@@ -314,11 +315,11 @@ fn a_mysqld_that_cannot_be_started_gets_a_new_data_directory() {
     assert_eq!(kept.count(), 1, "the old one is kept");
 }
 
-/// Provisions from `db-2`, slowly, injects a fault in the middle, and lets the rest run quickly. Returns the command's output.
+/// Requests a slow copy from `db-2`, injects a fault while it runs, and then removes the limit. Returns the command's output.
 fn interrupted(set: &Cluster, member: usize, act: impl FnOnce(&Cluster)) -> Finished {
     let client = set.client(member);
-    // MySQL sleeps for a second at most, so that the limit is approximate. mysqld may be starting, and has the plugin already the second
-    // time.
+    // MySQL sleeps for at most one second at a time, so the limit is approximate. mysqld may still be starting. At the second attempt it
+    // has the plugin already.
     let slow = set.eventually("a clone is slow", SOON, || {
         client.sql("SET GLOBAL clone_max_data_bandwidth = 1").inspect_err(|_| {
             let _ = client.sql("SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF; INSTALL PLUGIN clone SONAME 'mysql_clone.so'");
@@ -341,13 +342,13 @@ fn interrupted(set: &Cluster, member: usize, act: impl FnOnce(&Cluster)) -> Fini
             );
         }
         act(set);
-        // It may be gone, if the fault was that.
+        // mysqld may be gone, if that was the fault.
         let _ = client.sql("SET GLOBAL clone_max_data_bandwidth = 0");
         command.join().unwrap()
     })
 }
 
-/// Requests a copy of `db-2` for a member that must wait for its mysqld, and kills that member. Returns the command's output.
+/// Requests a copy of `db-2` for a member that must wait for its mysqld, and kills the member. Returns the command's output.
 fn killed_before_the_copy(set: &Cluster, member: usize) -> Finished {
     let note = set.directory(member).join("mysqld-provision.json");
     std::thread::scope(|scope| {
@@ -362,13 +363,13 @@ fn killed_before_the_copy(set: &Cluster, member: usize) -> Finished {
     })
 }
 
-/// Lets an administrator write to a follower.
+/// The statement with which an administrator can write to a follower.
 const OPEN: &str = "SET GLOBAL super_read_only = OFF";
 
-/// Makes errant writes, into a binlog file that is then closed; returns their GTIDs.
+/// Makes errant writes, into a binlog file that is then closed. Returns their GTIDs.
 fn write_errant(set: &Cluster, member: usize) -> String {
     let client = set.client(member);
-    // The member closes the server once it has seen the first of them.
+    // All statements are sent at once, because the member closes the server after it has observed the first write.
     let statements = [
         "CREATE DATABASE errant",
         "CREATE TABLE errant.rows (id INT PRIMARY KEY)",
@@ -380,7 +381,7 @@ fn write_errant(set: &Cluster, member: usize) -> String {
     format!("{}:1-3", client.variable("server_uuid").unwrap())
 }
 
-/// Waits until a member's mysqld reports trouble of this kind, and returns it.
+/// Waits until a member reports trouble of this kind with its mysqld. Returns the report.
 fn wait_for_trouble(set: &Cluster, member: usize, what: &str) -> String {
     let trouble = set.eventually(&format!("trouble with `{what}`"), SOON, || {
         let view = set.get(member, "/status").ok()?.json().ok()?;
@@ -409,7 +410,7 @@ fn trimmed(set: &Cluster, member: usize) -> Value {
     serde_json::from_slice(&listed.stdout).unwrap()
 }
 
-/// The member follows without errant transactions, and all members have every acknowledged row.
+/// Checks that the member follows without errant transactions, and that all members have every acknowledged row.
 fn is_whole(set: &Cluster, member: usize, written: &WrittenRows) {
     set.follows(member, SOON).unwrap();
     set.equal("acked", SOON).unwrap();

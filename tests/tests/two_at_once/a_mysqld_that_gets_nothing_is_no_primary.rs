@@ -1,5 +1,5 @@
-//! A database member whose mysqld gets nothing of the ring's log: it is not made the primary. If elected, it transfers the leadership as
-//! soon as a member has a mysqld that can be.
+//! The mysqld of one database member receives nothing of the ring's log, so it must not become the primary. If this member is elected,
+//! it transfers the leadership as soon as another member's mysqld can be the primary.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -42,7 +42,7 @@ fn it_transfers_the_leadership_to_the_first_possible_primary() {
     assert_eq!(refused.status.code(), Some(4), "{told}");
     assert!(told.contains("mysql.apply"), "{told}");
 
-    // It has a vote, and precedes the other one where both could be elected.
+    // The member votes, and it has precedence over the other one if both can be elected.
     set.follows(other, SOON).unwrap();
     let killed = Instant::now();
     set.kill_host(first).unwrap();
@@ -52,7 +52,7 @@ fn it_transfers_the_leadership_to_the_first_possible_primary() {
     set.start(first).unwrap();
     set.follows(first, SOON).unwrap();
 
-    // Apart from it only witnesses can lead: it leads the ring without accepting writes, and reports the reason.
+    // Apart from this member, only witnesses can be elected. It is the leader without accepting writes, and reports the reason.
     set.kill_host(first).unwrap();
     set.kill_host(other).unwrap();
     let reason = says(
@@ -85,7 +85,7 @@ fn it_transfers_the_leadership_to_the_first_possible_primary() {
     assert_eq!(rows(without).unwrap(), "0", "nothing was applied to it");
 }
 
-/// A member's report on its mysqld under `key`, once it contains these words.
+/// Returns what a member reports about its mysqld under `key`, after waiting until that contains these words.
 fn says(set: &Cluster, member: usize, key: &str, words: &str) -> String {
     let said = set.eventually(&format!("{key} says: {words}"), SOON, || {
         let said = set.status(member).ok()?["mysql"][key].to_string();

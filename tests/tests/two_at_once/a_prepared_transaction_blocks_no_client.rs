@@ -1,5 +1,5 @@
-//! A prepared XA transaction keeps its session's locks at the server where its client wrote it. After a change of the primary, others write
-//! rows that these locks block. The former primary follows all the same, and can be the primary again.
+//! A prepared XA transaction keeps its locks at the server where a client prepared it. After a change of the primary, clients write rows
+//! that these locks block at the former primary. It must follow nevertheless, and be able to become the primary again.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -11,16 +11,16 @@ use witness_tests::{replicaset, replicaset_with};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// The databases.
+/// The database members.
 const FIRST: usize = 0;
 const SECOND: usize = 3;
 
-/// It locks a gap and an unchanged row, and has read a table.
+/// Statements that prepare a transaction. It locks a gap and an unchanged row, and has read a table.
 const PREPARED: &str = "XA START 'x'; INSERT INTO acked.rows VALUES (1, 0, 'xa'); DELETE FROM acked.rows WHERE id BETWEEN 12 AND 18; \
      SELECT * FROM acked.rows WHERE id = 20 FOR UPDATE; SELECT * FROM acked.reference; XA END 'x'; XA PREPARE 'x'";
 const ROWS: &str = "INSERT INTO acked.rows VALUES (10, 0, 'ten'), (20, 0, 'twenty'); CREATE TABLE acked.reference (id INT PRIMARY KEY)";
 
-/// With a transaction prepared at the first database, and the second one as the primary.
+/// Prepares a transaction at the first database member, and makes the second one the primary.
 fn moved(set: &Cluster) {
     set.follows(SECOND, SOON).unwrap();
     set.client(FIRST).sql(ROWS).unwrap();
@@ -73,7 +73,7 @@ fn a_former_primary_with_replica_threads_catches_up() {
     the_former_primary_catches_up(&set);
 }
 
-/// Otherwise the ring would have no primary: the former one must apply the waiting transactions.
+/// The former primary must apply the waiting transactions. Otherwise the ring would have no primary.
 #[test]
 fn a_former_primary_that_waits_for_such_locks_is_promoted() {
     let _turn = SCENES.take();
@@ -89,11 +89,11 @@ fn a_former_primary_that_waits_for_such_locks_is_promoted() {
     set.start(SECOND).unwrap();
     set.follows(SECOND, SOON).unwrap();
     set.equal("acked", SOON).unwrap();
-    // An applier's wait.
+    // The applier waits for the locks of the prepared transaction.
     sessions_waiting_for_its_end_are_named(&set);
 }
 
-/// A client can end it at a follower: status reports its outcome and where to end it.
+/// A client can end the transaction at a follower. The status then reports the outcome there, and where to end it.
 #[test]
 fn an_end_at_a_follower_is_reported_as_errant() {
     let _turn = SCENES.take();
@@ -114,8 +114,8 @@ fn an_end_at_a_follower_is_reported_as_errant() {
     set.client(SECOND).sql("XA COMMIT 'x'").unwrap();
 }
 
-/// In a table without a primary key mysqld scans every row for one of the log, and reaches the prepared ones. The member names it, tries no
-/// start, and the remedy in the pages works.
+/// In a table without a primary key, mysqld reads every row to find a row of the log, and so reaches the locked rows. The member reports
+/// the prepared transaction, does not restart mysqld, and the remedy in the documentation works.
 fn sessions_waiting_for_its_end_are_named(set: &Cluster) {
     set.follows(SECOND, SOON).unwrap();
     set.client(FIRST)
@@ -123,7 +123,7 @@ fn sessions_waiting_for_its_end_are_named(set: &Cluster) {
         .unwrap();
     set.equal("acked", SOON).unwrap();
     let process = set.server(SECOND).process();
-    // Here nothing waits: locked rows that do not match are skipped.
+    // This statement does not wait, because locked rows that do not match are skipped.
     let by_commits = "SET SESSION transaction_isolation = 'READ-COMMITTED'";
     set.client(FIRST)
         .sql(&format!(

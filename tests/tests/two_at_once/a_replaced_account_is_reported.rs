@@ -1,5 +1,6 @@
-//! Another server's grant tables, as a dump of all its databases brings them to the primary: the members' account disappears at every
-//! server, while existing sessions continue. Each member reports it, with the statements that restore it; then the ring fails over.
+//! A dump of all databases of another server replaces the grant tables at the primary. The members' account disappears from every
+//! server, while existing sessions continue. Each member reports this, with the statements that restore the account. Then the ring
+//! fails over.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -15,13 +16,13 @@ use witness_tests::{MAKE_ROWS, Writers};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// The member applies to the first one, and mysqld's replica threads apply to the second.
+/// The database members. At the first one the member applies, at the second one mysqld's replica threads apply.
 const DATABASES: [usize; 2] = [0, 3];
 const PASSWORD: &str = "very secret";
-/// Each is emptied and refilled, as by a dump of a server without the account.
+/// Tables that are emptied and refilled, as by a dump of a server without the account.
 const TABLES: [&str; 5] = ["user", "global_grants", "db", "tables_priv", "proxies_priv"];
 
-/// A ring of two servers, and the one that is not the primary.
+/// Starts a ring of two servers. Returns it, and the member that is not the primary.
 fn ring(scratch: &Path) -> (Cluster, usize) {
     let tree = MysqlTree::require();
     let password = scratch.join("password");
@@ -104,7 +105,7 @@ fn a_ring_with_few_sessions_per_account_reports_the_required_number() {
         let client = set.client(database);
         client.sql("SET GLOBAL max_user_connections = 6").unwrap();
         says(&set, database, "sessions");
-        // As many as the member reports, and not one more.
+        // The account has as many connections as the member reports to need, and not one more.
         let told = warning(&set, database).unwrap();
         let (_, needed) = told.split_once("needs up to ").unwrap();
         let (needed, _) = needed.split_once('.').unwrap();
@@ -132,7 +133,7 @@ fn a_ring_with_few_sessions_per_account_reports_the_required_number() {
     }
 }
 
-/// As an administrator runs the statements of a warning.
+/// Runs the statements of a warning as an administrator does.
 fn run(set: &Cluster, database: usize, statements: &str) {
     let client = set.client(database);
     let closed = client.value("SELECT @@GLOBAL.super_read_only").unwrap();
@@ -145,7 +146,7 @@ fn run(set: &Cluster, database: usize, statements: &str) {
     client.sql(&all).unwrap();
 }
 
-/// A member's warning about its account.
+/// Returns a member's warning about its account.
 fn warning(set: &Cluster, database: usize) -> Option<String> {
     let status = set.status(database).unwrap();
     let warnings = status["mysql"]["warnings"].as_array().unwrap();

@@ -1,5 +1,5 @@
-//! Followers whose logs are at their disk limit get heartbeats but no entries. Their mysqlds have applied the whole local log, and are
-//! behind all the same, whether the member's applier or mysqld's own replica threads apply.
+//! Followers whose logs are at their disk limit receive heartbeats but no entries. Their mysqlds have applied all entries of the local
+//! log, and lag nevertheless. This is tested for the member's applier and for mysqld's replica threads.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -12,7 +12,7 @@ use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
 const PRIMARY: usize = 0;
-/// One by the applier, one by its own threads.
+/// The first follower applies with the member's applier, the second one with mysqld's replica threads.
 const FOLLOWERS: [usize; 2] = [3, 4];
 
 fn lag_ms(set: &Cluster, member: usize) -> Option<u64> {
@@ -55,7 +55,7 @@ fn a_follower_at_its_disk_limit_is_not_close_to_the_primary() {
         let has = set.client(follower).gtid_executed().unwrap();
         assert_ne!(has, set.client(PRIMARY).gtid_executed().unwrap());
     }
-    // It grows with time, and new commits do not reduce it.
+    // The lag grows with time, and new commits do not reduce it.
     let before = FOLLOWERS.map(|follower| lag_ms(&set, follower).unwrap());
     std::thread::sleep(Duration::from_secs(3));
     write(20);

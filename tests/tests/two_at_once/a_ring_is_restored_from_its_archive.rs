@@ -1,5 +1,5 @@
-//! Every host of a ring is lost. Its archive restores the data of a given second, with everything acknowledged by then, and a new ring is
-//! bootstrapped from them.
+//! Every host of a ring is lost. The archive restores the data of a given second, with everything acknowledged by then. A new ring is
+//! bootstrapped from the restored data.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -20,7 +20,7 @@ use crate::the_log_is_archived::{Reader, wait_until_archived};
 const SOON: Duration = Duration::from_secs(60);
 const A_WHILE: Duration = Duration::from_secs(180);
 
-/// Data that outlive the hosts, with the archive in a directory.
+/// Folders that outlive the hosts, with an archive in a directory.
 struct Place {
     url: String,
     home: tempfile::TempDir,
@@ -41,7 +41,7 @@ impl Place {
             .with("archive", "interval = \"500ms\"")
     }
 
-    /// A verb of `witness archive`, which needs no ring.
+    /// Runs a subcommand of `witness archive`, which needs no ring.
     fn archive(&self, set: &Cluster, verb: &str, arguments: &[&str]) -> Result<String> {
         let words = [&["archive", verb, "--url", &self.url], arguments].concat();
         let done = set.cli_within(&words, A_WHILE)?;
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-/// The identities of the rows that a server has.
+/// Returns the ids of the rows that a server has.
 pub(crate) fn ids(client: &MysqlClient) -> Result<BTreeSet<u64>> {
     let rows = client.sql("SELECT id FROM acked.rows")?.0;
     let ids = rows.iter().map(|row| {
@@ -59,7 +59,7 @@ pub(crate) fn ids(client: &MysqlClient) -> Result<BTreeSet<u64>> {
     ids.collect()
 }
 
-/// Options of the tests' mysqld for a command.
+/// Returns the options with which a command starts the tests' mysqld.
 fn mysqld_options(tree: &MysqlTree) -> Vec<String> {
     let mut options: Vec<String> = tree.server_options();
     if rustix::process::geteuid().is_root() {
@@ -91,7 +91,7 @@ fn restore(
     )?)
 }
 
-/// A server on a restored directory, as its operator starts it.
+/// Starts a server on a restored directory, as its operator does.
 pub(crate) fn launch(tree: &MysqlTree, directory: &Path) -> Result<Mysqld> {
     let options = MysqldOptions {
         copy_of: Some(directory.to_owned()),
@@ -102,7 +102,7 @@ pub(crate) fn launch(tree: &MysqlTree, directory: &Path) -> Result<Mysqld> {
     Ok(server)
 }
 
-/// With the archive in a directory; the page's own commands do the same from an S3 server.
+/// Uses an archive in a directory. The test of the documentation page does the same with an S3 server.
 #[test]
 fn transactions_acknowledged_up_to_a_second_are_in_a_new_ring() {
     let _turn = SCENES.take();
@@ -126,7 +126,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
         Ok(written.acknowledged().into_iter().collect())
     };
 
-    // The base backup is taken while clients write. The follower's mysqld is a copy, which ends with its restart.
+    // The base backup is taken while clients write. The follower's mysqld is a copy; the copy ends when it restarts.
     let before = write(0)?;
     set.follows(follower, SOON)?;
     let writers = Writers::of(&set, 2, 1_000_000);
@@ -203,7 +203,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     ensure!(there.iter().all(|id| *id < 3_000_000), "later than {time}");
     found_a_ring(&server, &there)?;
 
-    // All of it, including the mistake: no archived transaction is missing.
+    // Restores everything, including the mistake: no archived transaction is missing.
     let all = place.home.path().join("all");
     let report = restore(place, &set, &tree, &all, &[])?;
     ensure!(
@@ -235,7 +235,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     );
     ensure!(!drill.exists(), "a drill leaves nothing");
 
-    // A target outside the archive is reported.
+    // If the restore target is not in the archive, that is reported.
     let early = restore(
         place,
         &set,
@@ -248,7 +248,7 @@ fn through_the_loss_of_all_hosts(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// With the restored server as its primary.
+/// Bootstraps a ring with the restored server as its primary.
 fn found_a_ring(server: &Mysqld, restored: &BTreeSet<u64>) -> Result<()> {
     let mut ring = Cluster::prepare(
         &witness_binary(Profile::Dev)?,

@@ -1,5 +1,5 @@
-//! A running primary with replicas becomes a ring by the commands of docs/enable-raft.md, fails over, and becomes plain replication again.
-//! A writer runs throughout, and both commands may be killed at every step.
+//! A running primary with replicas becomes a ring with the commands of docs/enable-raft.md, fails over, and becomes plain replication
+//! again. A writer runs throughout. The commands in both directions may be killed at every step.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -22,13 +22,13 @@ use crate::stock_clients_read_a_member::remote;
 const SOON: Duration = Duration::from_secs(60);
 /// The load balancer's pause between two polls.
 const BALANCER_PAUSE: Duration = Duration::from_millis(20);
-/// The database members of the ring; 1 and 2 are witnesses.
+/// The database members of the ring; members 1 and 2 are witnesses.
 const FIRST: usize = 0;
 const SECOND: usize = 3;
 const REPLICATION_PASSWORD: &str = "replication-password";
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/enable-raft.md");
 
-/// A primary, a semi-sync replica that will have a member, and one that will not.
+/// A primary, a semi-sync replica that becomes a member, and a stock replica that does not.
 struct Scene {
     primary: Mysqld,
     replica: Mysqld,
@@ -37,7 +37,7 @@ struct Scene {
     folder: tempfile::TempDir,
 }
 
-/// One certificate for all members, who are on one host, and an operator's; returns their folder.
+/// Creates one certificate for all members, which are on one host, and one for the operator. Returns their folder.
 fn certificates(folder: &Path) -> Result<PathBuf> {
     let configuration = "data_dir = \"data\"\nring.name = \"test\"\nmember.id = 1\n\
          members = [{ id = 1, name = \"member\", region = \"here\", kind = \"witness\", address = \"127.0.0.1:7400\" }]\n";
@@ -55,7 +55,7 @@ impl Scene {
         let tree = MysqlTree::require();
         let folder = tempfile::tempdir()?;
         let tls = certificates(folder.path())?;
-        // The replicas verify their source by the ring's CA.
+        // The replicas verify their source with the ring's CA.
         let own = ["ca=ca.crt", "cert=member.crt", "key=member.key"].map(|option| {
             let (option, file) = option.split_once('=').unwrap_or_default();
             format!("--ssl-{option}={}", tls.join(file).display())
@@ -71,7 +71,7 @@ impl Scene {
         let client = primary.client();
         client.create_replication_user()?;
         client.sql("CREATE USER admin IDENTIFIED BY 'admin-password'; GRANT ALL ON *.* TO admin WITH GRANT OPTION")?;
-        // First: a dump that began without the plugin is no semi-sync one.
+        // Semi-sync is enabled first: a dump that began without the plugin is not semi-sync.
         client.enable_semi_sync_source(1)?;
         replica.replicate_from(&primary, true)?;
         stock.replicate_from(&primary, false)?;
@@ -79,7 +79,7 @@ impl Scene {
         let before = Writers::at(&primary, 2, 9_000_000);
         before.wait_for_more(50, SOON)?;
         before.finish()?;
-        // Transactions before the ring are in no binlog any longer: its log cannot begin with the first transaction.
+        // The transactions before the ring are removed from all binlogs, so the ring's log cannot begin with the first transaction.
         let executed = client.gtid_executed()?;
         for server in [&replica, &stock] {
             server.client().wait_for_gtids(&executed, SOON)?;
@@ -98,7 +98,7 @@ impl Scene {
         };
         let tls = |key: &str, file: &str| format!("{key} = {:?}", tls.join(file));
         let options = ClusterOptions {
-            // The commands are for the leader's member: a busy machine must not cause an election.
+            // Some commands must be sent to the leader's member, so a busy machine must not cause an election.
             heartbeat: Some(Duration::from_millis(500)),
             ..ClusterOptions::around(&primary)
                 .with_more([attached])
@@ -108,7 +108,7 @@ impl Scene {
                 .with("tls", tls("ca_file", "ca.crt"))
                 .with("tls", tls("operator_certificate_file", "operator-ana.crt"))
                 .with("tls", tls("operator_key_file", "operator-ana.key"))
-                // The test sends plain requests.
+                // The test sends its HTTP requests without TLS.
                 .with("http", "tls = false")
         };
         let mut ring = Cluster::prepare(&witness_binary(Profile::Dev)?, options)?;
@@ -133,7 +133,7 @@ impl Scene {
         })
     }
 
-    /// A command of the page, with this test's paths, addresses and names.
+    /// Returns a command of the page, with this test's paths, addresses and names.
     fn command(&self, of_the_page: &str, member: usize) -> Vec<String> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let text = of_the_page
@@ -160,7 +160,8 @@ impl Scene {
         finished.into_text(of_the_page)
     }
 
-    /// Starts a command and kills it after a step, a different one each time, until it ends by itself.
+    /// Starts a command repeatedly, and kills it after a different step each time, until it ends without being killed. Returns the number
+    /// of kills.
     fn run_killed_at_every_step(&self, of_the_page: &str, member: usize) -> Result<usize> {
         let binary = witness_binary(Profile::Dev)?;
         let deadline = Instant::now() + 2 * SOON;
@@ -185,7 +186,7 @@ impl Scene {
                 let step = line.split("  ").next().unwrap_or_default().to_owned();
                 said.push(line);
                 if done && killed_behind.insert(step) {
-                    // The next step has begun, or is about to.
+                    // The next step has begun, or is about to begin.
                     child.kill()?;
                     break;
                 }
@@ -224,7 +225,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The port of a server's source, if it replicates and both threads run.
+    /// Returns the port of a server's source, if the server replicates and both replica threads run.
     fn source_of(server: &Mysqld) -> Result<Option<u16>> {
         let rows = server.client().sql(
             "SELECT c.port FROM performance_schema.replication_connection_configuration c \
@@ -237,7 +238,7 @@ impl Scene {
     }
 }
 
-/// The page's commands with this beginning.
+/// Returns the commands of the page that begin with this text.
 fn of_the_page(beginning: &str) -> Result<Vec<String>> {
     let page = std::fs::read_to_string(Path::new(PAGE))?.replace("\\\n", " ");
     let commands = page.lines().map(str::trim);
@@ -283,7 +284,7 @@ fn through_a_ring_and_back() -> Result<()> {
     ensure!(Scene::source_of(&scene.stock)? == Some(of_binlog_server));
     scene.equal(&scene.primary.client(), &[&first])?;
 
-    // A failover: the primary's host dies, and restarts.
+    // A failover: the primary's host dies and restarts.
     scene.ring.kill(FIRST)?;
     scene.primary.kill()?;
     scene
@@ -303,7 +304,7 @@ fn through_a_ring_and_back() -> Result<()> {
             .is_ok_and(|answer| answer.status == 200))
     })?;
 
-    // And back, at the current primary. A load balancer polls continuously.
+    // The ring becomes plain replication again, at the current primary. Meanwhile a load balancer polls continuously.
     let (over, balancer) = (Arc::new(AtomicBool::new(false)), scene.ring.http(SECOND));
     let asking = {
         let over = over.clone();
@@ -333,7 +334,7 @@ fn through_a_ring_and_back() -> Result<()> {
     over.store(true, Ordering::Relaxed);
     let refused = asking.join().map_err(|_| anyhow!("the load balancer"))?;
     ensure!(refused.is_empty(), "sessions would be closed: {refused:?}");
-    // The ring's log has ended, and every member reports that to a consumer.
+    // The ring's log has ended, and every member reports that to consumers.
     scene
         .ring
         .wait_until("the end of the log is known", SOON, |ring| {
@@ -364,7 +365,7 @@ fn through_a_ring_and_back() -> Result<()> {
     for member in 0..scene.ring.size() {
         scene.ring.stop(member)?;
     }
-    // No member acknowledges any longer, and no commit waits for that.
+    // No member acknowledges transactions any longer, and no commit waits for an ACK.
     let writers = Writers::at(&scene.replica, 2, 2_000_000);
     writers.wait_for_more(100, SOON)?;
     let third = writers.finish()?;

@@ -1,5 +1,5 @@
-//! While a statement that changes accounts waits for its ACK, mysqld blocks all logins. A member that has lost its dump by then can neither
-//! reopen it nor see the waiting commits. It kills mysqld, whose next start undoes transactions that the ring lacks.
+//! While a statement that changes accounts waits for its ACK, mysqld blocks all logins. If the member has lost its dump by then, it can
+//! neither open it again nor query the waiting commits. It kills mysqld. The next start removes transactions that the ring lacks.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -17,7 +17,7 @@ use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Another database member is elected while `CREATE USER` waits at the old primary, which follows all the same.
+/// While `CREATE USER` waits at the old primary, another database member is elected. The old primary must follow it nevertheless.
 #[test]
 fn an_old_primary_that_accepts_no_login_follows_the_new_one() {
     let _turn = SCENES.take();
@@ -32,7 +32,7 @@ fn an_old_primary_that_accepts_no_login_follows_the_new_one() {
     }
     let waits = waiting_account(set.server(0).socket());
     no_login_succeeds(&set.server(0).socket());
-    // The others elect one of themselves, and the old primary's member detects that when it continues.
+    // The other members elect a leader. The old primary's member detects that when it continues.
     set.signal(0, Signal::STOP).unwrap();
     for member in [1, 2, 3] {
         set.signal(member, Signal::CONT).unwrap();
@@ -44,7 +44,8 @@ fn an_old_primary_that_accepts_no_login_follows_the_new_one() {
     println!("the old primary follows {:?} later", began.elapsed());
     match waits.join().unwrap() {
         Err(_) => was_killed_once(&set),
-        // Entries sent to the others before their stop may have arrived: then they have them, and have answered.
+        // Entries sent to the other members before they were stopped may have arrived. Then these members have the entry, and have
+        // acknowledged it.
         Ok(()) => {
             let there = set
                 .client(3)
@@ -63,8 +64,8 @@ fn an_old_primary_that_accepts_no_login_follows_the_new_one() {
     set.equal("acked", SOON).unwrap();
 }
 
-/// The member of the only database dies while `CREATE USER` waits there, and restarts: no other member can lead, and it becomes the primary
-/// again.
+/// The member of the only database dies while `CREATE USER` waits there, and restarts. No other member can be the primary, so it becomes
+/// the primary again.
 #[test]
 fn a_primary_that_accepts_no_login_commits_again_without_a_successor() {
     let _turn = SCENES.take();
@@ -102,7 +103,7 @@ fn was_killed_once(set: &Cluster) {
     assert_eq!(kills, 1, "{said}");
 }
 
-/// Runs `CREATE USER`, and returns its client's result.
+/// Runs `CREATE USER` in a thread, which returns the client's result.
 fn waiting_account(socket: PathBuf) -> JoinHandle<Result<(), String>> {
     std::thread::spawn(move || {
         block_on(async {
@@ -115,7 +116,7 @@ fn waiting_account(socket: PathBuf) -> JoinHandle<Result<(), String>> {
     })
 }
 
-/// Waits until mysqld sends its greeting and does not finish the login.
+/// Waits until mysqld sends its handshake but does not finish the login.
 fn no_login_succeeds(socket: &Path) {
     let refused = |error| {
         matches!(

@@ -1,5 +1,5 @@
-//! A follower stops at a statement that its server cannot execute. An operator executes another one in its place, under its GTID, for that
-//! statement only and at that server only.
+//! A follower stops at a statement that its server cannot execute. An operator executes another statement in its place, with the same
+//! GTID. This affects only this statement and only this server.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 

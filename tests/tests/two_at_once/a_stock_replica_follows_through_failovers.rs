@@ -1,4 +1,4 @@
-//! A stock replica of a witness needs no change while the primary's host dies three times.
+//! A stock replica of a witness needs no configuration change while the primary's host dies three times.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn three_failovers_leave_the_replica_equal_to_the_ring() {
         .client()
         .value("SELECT COUNT(*) FROM acked.rows")
         .unwrap();
-    // A warning where sequence numbers decrease in a file.
+    // A replica logs this warning if sequence numbers decrease within a file.
     assert!(!replica.words().contains("MY-010411"));
     let acknowledged = written.acknowledged().len();
     println!("{acknowledged} acknowledged commits, {rows} rows at the replica");
@@ -62,7 +62,8 @@ fn three_failovers_leave_the_replica_equal_to_the_ring() {
     );
 }
 
-/// Parallel workers of a replica use a file's sequence numbers as long as they increase; 8.0 stops where they decrease (1755).
+/// Parallel workers of a replica use the sequence numbers of a file, which must increase. MySQL 8.0 stops with error 1755 if
+/// they decrease.
 #[test]
 fn a_parallel_replica_of_mysql_8_0_follows_renumbered_transactions() {
     let _turn = SCENES.take();

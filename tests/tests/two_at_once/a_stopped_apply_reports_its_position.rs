@@ -1,5 +1,5 @@
-//! An error of the target stops `witness apply`, which reports the GTID, table, row and the server's message; earlier transactions are
-//! applied. Once the cause is removed, the same command continues.
+//! An error at the target stops `witness apply`. It reports the GTID, table, row and the server's message, and earlier transactions
+//! are applied. After the cause is removed, the same command continues.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -20,7 +20,7 @@ fn a_stopped_apply_reports_its_position_and_continues() {
         .unwrap();
     pair.apply(&[]).unwrap();
 
-    // An extra row, and a missing one.
+    // The target has an extra row, and lacks another one.
     target
         .sql("SET sql_log_bin = 0; INSERT INTO d.t VALUES (77, 50); DELETE FROM d.t WHERE id = 3")
         .unwrap();
@@ -55,7 +55,7 @@ fn a_stopped_apply_reports_its_position_and_continues() {
         ] {
             assert!(said.contains(part), "no `{part}` in: {said}");
         }
-        // Earlier transactions are present, and nothing of the failed one.
+        // Earlier transactions are applied, and no change of the failed one remains.
         let rows = target.sql("SELECT id, v FROM d.t ORDER BY id").unwrap();
         let rows: Vec<String> = rows.0.iter().map(|row| row.join(":")).collect();
         assert_eq!(rows, ["1:11", "2:20", "77:50"]);

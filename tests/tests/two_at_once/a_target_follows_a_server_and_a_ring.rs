@@ -1,5 +1,5 @@
-//! `witness apply` follows a growing log: a mysqld's as its replica, and a ring member's by its committed transactions. Both are paused,
-//! slowed and resumed over HTTP, and end at the given position.
+//! `witness apply` follows a growing log: that of a mysqld, as its replica, and the committed transactions of a ring member. Both are
+//! paused, slowed down and resumed over HTTP, and end at a given position.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -19,7 +19,7 @@ use crate::SCENES;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An applier that serves HTTP. Dropping it ends it.
+/// A running applier with an HTTP server. Dropping it ends the applier.
 struct Follower {
     child: Child,
     http: SocketAddr,
@@ -57,7 +57,7 @@ impl Follower {
         http_post(self.http, path).unwrap().json().unwrap()
     }
 
-    /// Its report, when it ends by itself.
+    /// Waits until the applier ends, and returns its report.
     fn finish(mut self) -> serde_json::Value {
         let status = wait_within(&mut self.child, PATIENCE).unwrap();
         assert!(status.is_some_and(|status| status.success()), "{status:?}");
@@ -99,7 +99,7 @@ fn a_server_is_followed_paused_slowed_and_left_at_a_gtid() {
     let follower = begin(&pair, None);
     let all =
         |count: u64| move |status: &serde_json::Value| status["committed"]["transactions"] == count;
-    // Two about an account, two about the schema.
+    // 54 transactions: among them two about an account and two about the schema.
     follower.wait_until("the first transactions", all(54));
     follower.wait_until("an idle target has no lag", |status| {
         let lags = ["received", "scheduled", "committed"];
@@ -154,7 +154,7 @@ fn a_member_is_followed_by_its_committed_transactions() {
     let scene = Scene::launch(|options| options).unwrap();
     let tree = MysqlTree::require();
     let target = Mysqld::launch_with(&tree, MysqldOptions::with_server_id(77)).unwrap();
-    // A witness: it has the log and no database.
+    // A witness is the source: it has the log and no database.
     let witness = 1;
     let name = scene.ring.get(witness, "/status").unwrap().json().unwrap();
     let name = name["member"]["name"].as_str().unwrap().to_owned();

@@ -1,5 +1,5 @@
-//! The alerts and the dashboard of `monitoring/`: Prometheus' own checks and unit tests of the rules, their metrics, and the pages that
-//! they link. All of it also runs against a ring with a real mysqld that a real Prometheus scrapes.
+//! Checks the alerts and the dashboard in `monitoring/`: Prometheus' own checks and unit tests of the rules, the metrics that they use,
+//! and the pages that they link. All of it also runs against a ring with a real mysqld and a real Prometheus that scrapes it.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -28,7 +28,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The values after a key at the beginning of a line.
+/// Returns the values after a key at the beginning of a line.
 fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     let lines = text.lines();
     lines
@@ -37,14 +37,14 @@ fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The program's metrics that a text names.
+/// Returns the program's metrics that a text contains.
 fn metrics(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let named = words.filter(|word| word.starts_with("witness_") || word.starts_with("process_"));
     named.map(str::to_owned).collect()
 }
 
-/// The queries of the dashboard, with its variables replaced.
+/// Returns the queries of the dashboard, with its variables replaced.
 fn dashboard_queries() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&read(&monitoring("dashboard.json"))).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
@@ -150,7 +150,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
         .sql("INSERT INTO acked.rows VALUES (1, 0, 'one')")
         .unwrap();
 
-    // A page that Prometheus refuses leaves its member down.
+    // If Prometheus refuses a member's page, the member counts as down.
     let all = format!("sum(up) == {}", members.len());
     let patience = Patience::every(Duration::from_millis(200), SOON);
     eventually("all members are scraped", patience, || {
@@ -169,7 +169,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
         let known: BTreeSet<String> = known.into_iter().collect();
         named.difference(&known).cloned().collect()
     };
-    // Present only after the event: a fallback from a proxy.
+    // This metric exists only after a fallback from a proxy.
     let rare = BTreeSet::from(["witness_proxy_fallbacks_total".to_owned()]);
     eventually("every metric that is named is there", patience, || {
         let missing: Vec<String> = missing().difference(&rare).cloned().collect();
@@ -204,7 +204,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
         prometheus.words()
     );
 
-    // Without both witnesses nothing can be committed.
+    // Without both witnesses no entry can be committed.
     set.kill(1).unwrap();
     set.kill(2).unwrap();
     set.kill(3).unwrap();

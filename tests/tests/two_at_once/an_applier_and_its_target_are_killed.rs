@@ -1,5 +1,5 @@
-//! `witness apply` and its target mysqld are killed repeatedly, on every workload and policy. In the end the target has every transaction
-//! once: its GTIDs and table checksums are the source's.
+//! `witness apply` and its target mysqld are killed repeatedly, with every workload and policy. In the end the target has every
+//! transaction once: its GTIDs and table checksums are equal to the source's.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -15,7 +15,7 @@ const LOAD: Load = Load {
     clients: 6,
     seed: 7,
 };
-/// Milliseconds until each kill, in order.
+/// How long the applier runs before each kill, in milliseconds and in order.
 const KILLS: [u64; 6] = [60, 25, 140, 90, 200, 40];
 
 fn kill_and_finish(workload: Workload, arguments: &[&str]) {
@@ -38,7 +38,7 @@ fn kill_and_finish_on(mut pair: Pair, workload: Workload, arguments: &[&str]) {
     let report = pair.apply(arguments).unwrap();
     println!("{}, killed {killed} times: {report}", workload.key());
     pair.compare(workload.schema()).unwrap();
-    // Nothing is left to do.
+    // No transaction is left to apply.
     assert_eq!(pair.apply(arguments).unwrap()["transactions"], 0);
 }
 
@@ -48,7 +48,7 @@ fn oltp_write_only_in_the_logs_order() {
     kill_and_finish(Workload::OltpWriteOnly, &["--workers", "4"]);
 }
 
-/// Without a binlog of the target, commits pass on their turn inside it.
+/// The target has no binlog, so batches commit as one, in turns.
 #[test]
 fn oltp_write_only_with_turns() {
     let _turn = SCENES.take();
@@ -56,7 +56,7 @@ fn oltp_write_only_with_turns() {
     kill_and_finish_on(pair, Workload::OltpWriteOnly, &["--workers", "8"]);
 }
 
-/// Dozens of sessions are killed, in any state: with their turn taken, waiting for it, or at their rows.
+/// Dozens of sessions are killed in any state: after they have taken their turn, while they wait for it, or while they write rows.
 #[test]
 fn sessions_that_pass_on_turns_are_killed() {
     let _turn = SCENES.take();
@@ -75,7 +75,7 @@ fn sessions_that_pass_on_turns_are_killed() {
     let mut killed = 0;
     let ended = loop {
         for row in target.sql(sessions).unwrap().0 {
-            // It may have ended by itself.
+            // The session may have ended already.
             killed += u32::from(target.sql(&format!("KILL {}", row[0])).is_ok());
         }
         let pause = Duration::from_millis(20);
@@ -87,7 +87,7 @@ fn sessions_that_pass_on_turns_are_killed() {
     let turns = pair.turns_taken().unwrap();
     println!("{killed} sessions were killed, {turns} turns were taken");
     assert!(killed > 5, "{killed} were killed");
-    // Those of the first trial at least; afterwards the faster way depends on the machine.
+    // At least the turns of the first measurement; afterwards the faster mode depends on the machine.
     assert!(turns > 20, "{turns} turns");
     pair.compare(workload.schema()).unwrap();
 }
@@ -117,7 +117,7 @@ fn insert_only_by_transactions_with_a_binlog() {
     kill_and_finish(Workload::InsertOnly, &arguments);
 }
 
-/// The target dies under the applier, which waits for it and continues.
+/// The target dies while the applier runs. The applier waits for its restart, and continues.
 #[test]
 fn a_returning_target_is_continued() {
     let _turn = SCENES.take();
@@ -135,8 +135,8 @@ fn a_returning_target_is_continued() {
     pair.compare(workload.schema()).unwrap();
 }
 
-/// A target without a binlog that syncs its log at intervals loses its last commits and their GTIDs in a power cut. The applier applies
-/// from there again.
+/// The target has no binlog and syncs its redo log at intervals. In a power cut it loses its last commits together with their GTIDs. The
+/// applier applies them again.
 #[test]
 fn a_target_that_lost_its_last_commits_gets_them_again() {
     let _turn = SCENES.take();
@@ -152,7 +152,7 @@ fn a_target_that_lost_its_last_commits_gets_them_again() {
     let arguments = ["--workers", "4"];
     let mut lost = 0;
     for more in [300, 10, 200, 50] {
-        // Slowly: a check takes time, too, and transactions must be left for the next one.
+        // At a low rate, because a check takes time, too, and there must be transactions left for the next attempt.
         let slowly = ["--workers", "4", "--rate", "500"];
         pair.apply_and_kill_behind(&slowly, more).unwrap();
         let before = pair.target.client().gtid_executed().unwrap();

@@ -1,5 +1,5 @@
-//! The oldest server tested with `witness apply`, as a source (its dump, over TCP) and as a target. Impossible combinations are reported
-//! before anything is applied.
+//! The oldest server that is tested with `witness apply`, as a source (over the dump protocol) and as a target. Impossible combinations
+//! are reported before any transaction is applied.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -37,7 +37,7 @@ fn an_old_server_is_a_source_and_a_target_and_a_newer_log_is_refused_at_the_star
         command.env("WITNESS_FROM_PASSWORD", REPLICATION_PASSWORD);
         bounded_run::run("witness apply", command, Vec::new(), LIMIT).unwrap()
     };
-    // Its TLS version is no longer supported, and where TLS is required that is an error.
+    // The server's TLS version is no longer supported. If TLS is required, that is an error.
     let demanded = dump("required");
     let said = String::from_utf8_lossy(&demanded.stderr).into_owned();
     println!("required: {said}");
@@ -52,7 +52,7 @@ fn an_old_server_is_a_source_and_a_target_and_a_newer_log_is_refused_at_the_star
     let expected = source.sql(rows).unwrap();
     assert_eq!(pair.target.client().sql(rows).unwrap(), expected);
 
-    // The new server's log cannot be applied to the old one, and none of it is.
+    // The new server's log cannot be applied to the old server, so no transaction of it is applied.
     let back = Pair::of_trees(&new, &old).unwrap();
     back.source.client().sql("CREATE DATABASE e").unwrap();
     let refused = back.run(&[]).unwrap();
@@ -62,7 +62,7 @@ fn an_old_server_is_a_source_and_a_target_and_a_newer_log_is_refused_at_the_star
     assert!(said.contains("the target is MySQL 8.0.15"), "{said}");
     assert_eq!(back.target.client().gtid_executed().unwrap(), "");
 
-    // Its own log can: from the old server's files to another old server.
+    // An old server's log can be applied to another old server, here from its files.
     let files = pair.source.binlog_files().unwrap();
     let mut command = back.command_without_files(&[]);
     command.args(files);

@@ -1,4 +1,4 @@
-//! An operator's mistakes with a running ring: a clear message, and no loss.
+//! Mistakes of an operator with a running ring: each has a clear message, and causes no loss.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn is_closed(server: &Mysqld) -> bool {
         == "1"
 }
 
-/// Whether the page at `path` of member 0 contains all of `words`.
+/// Whether the response at `path` of member 0 contains all of `words`.
 fn says(ring: &Cluster, path: &str, words: &[&str]) -> bool {
     ring.get(0, path)
         .is_ok_and(|answer| words.iter().all(|word| answer.body.contains(word)))
@@ -46,7 +46,7 @@ fn a_finite_timeout_while_it_runs_closes_the_primary_until_it_is_fixed() {
     let _turn = SCENES.take();
     let server = server();
     let mut ring = ring_around(&server, ClusterOptions::around(&server));
-    // The member has set everything; from now on its account is read-only.
+    // The member has made all settings already. From now on it does not manage them, and its account may only read.
     assert!(ring.stop(0).unwrap().success());
     let config = fs::read_to_string(ring.config(0)).unwrap();
     let config = config.replace("[mysql]", "[mysql]\nmanage_settings = false");
@@ -205,14 +205,14 @@ fn a_foreign_rings_member_is_refused_on_both_sides() {
     assert_nothing_lost_or_doubled(&ours, &files, &written).unwrap();
 }
 
-/// Regression: a full disk ended the member until an operator restarted it.
+/// Regression: after its disk was full, the member stayed down until an operator restarted it.
 #[test]
 fn a_witness_with_a_full_disk_waits_for_room_and_loses_nothing() {
     let _turn = SCENES.take();
     let server = server();
     let mut ring = ring_around(&server, ClusterOptions::around(&server));
-    // The witness has a separate disk, in its own mount namespace. The disk is small at first, and grows once the file that requests it
-    // exists.
+    // The witness's data are on a separate disk, in a mount namespace of its own. The disk is small at first, and grows when the file
+    // that requests it exists.
     ring.stop(2).unwrap();
     let ask = ring.directory(2).join("make-room");
     let script = format!(
@@ -244,7 +244,7 @@ fn a_witness_with_a_full_disk_waits_for_room_and_loses_nothing() {
     for _ in 0..40 {
         filler.sql("CREATE TABLE IF NOT EXISTS acked.big (b LONGBLOB); INSERT INTO acked.big VALUES (REPEAT('f', 200000))").unwrap();
     }
-    // `wait_until` fails when a member ends.
+    // `wait_until` fails if a member ends.
     ring.wait_until("the full disk is named", SOON, |ring| {
         let waits = ring
             .output(2)
@@ -266,7 +266,7 @@ fn a_witness_with_a_full_disk_waits_for_room_and_loses_nothing() {
         ring.directory(2).join("log").display()
     );
     ring.wait_until("the witness has caught up", SOON, |ring| {
-        // The ring's history is in the log, and the note of a recent event follows seconds later.
+        // The ring's history is also in the log. The entry about a recent event is written some seconds later.
         let leaders = ring.log_files(0)?;
         Ok(testkit::cluster::LogFiles::read(Path::new(&mounted))?
             .first_difference(&leaders)
@@ -289,7 +289,7 @@ fn copy_folder(from: &Path, to: &Path) {
 fn a_transaction_above_the_operators_limit_is_refused_and_holds_nothing_up() {
     let _turn = SCENES.take();
     let server = server();
-    // mysqld was configured for larger ones.
+    // mysqld's own limit for transactions is larger.
     let limit = ClusterOptions::around(&server).with("mysql", "max_transaction_bytes = \"2MiB\"");
     let ring = ring_around(&server, limit);
     let client = server.client();
@@ -309,7 +309,7 @@ fn a_transaction_above_the_operators_limit_is_refused_and_holds_nothing_up() {
         "{refused}"
     );
     insert("9", 1).unwrap();
-    // MySQL checks before it writes an event: the ring accepts a single event's excess over the limit.
+    // MySQL checks the size before it writes an event. So the ring accepts a transaction that exceeds the limit by a single event.
     insert("10", 5000).unwrap();
     let kept = client
         .value("SELECT GROUP_CONCAT(id ORDER BY id) FROM acked.large")

@@ -1,4 +1,5 @@
-//! A follower's data are archived while clients write, and a mysqld started on the restored data continues with the log after it.
+//! A follower's data are archived while clients write. A mysqld that is started with the restored data continues with the log
+//! after the backup.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -41,7 +42,7 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// Whether the second set contains the first.
+/// Whether the GTID set `other` contains `one`.
 fn is_subset(client: &MysqlClient, one: &str, other: &str) -> bool {
     let question = format!("SELECT GTID_SUBSET('{one}', '{other}')");
     client.value(&question).unwrap() == "1"
@@ -68,7 +69,7 @@ fn a_follower_is_backed_up_under_load_and_its_restore_continues_with_the_log() {
     let witness = archive_of(&set, 1, &["backup"]);
     assert_eq!(witness.status.code(), Some(4), "{witness:?}");
 
-    // Remains of a killed backup: a copy, and objects without a manifest.
+    // What a killed backup leaves: a copy, and objects without a manifest.
     let killed = format!("20200101T000000Z-{}", set.id(FOLLOWER));
     let left = copies.path().join(format!("witness-base-{killed}"));
     fs::create_dir_all(left.join("shop")).unwrap();
@@ -105,7 +106,7 @@ fn a_follower_is_backed_up_under_load_and_its_restore_continues_with_the_log() {
     assert_eq!(listing["base_backups"][0]["name"], taken["name"]);
     assert_eq!(listing["unfinished_base_backups"], serde_json::json!([]));
 
-    // The whole log after the backup.
+    // All transactions up to the end of the log.
     let expected = set.client(PRIMARY).gtid_executed().unwrap();
     set.client(FOLLOWER)
         .wait_for_gtids(&expected, SOON)
@@ -169,7 +170,7 @@ fn restored_and_caught_up(set: &Cluster, url: &str, log: &str, expected: &str) {
     let [own, other] = uuids.map(Result::unwrap);
     assert_ne!(own, other, "two servers have one identity");
 
-    // Every row of it, and those of the log after it.
+    // Apply the log after the backup, and compare every row.
     let socket = server.socket().display().to_string();
     let files: Vec<String> = log_files(Path::new(log))
         .iter()
@@ -189,7 +190,7 @@ fn restored_and_caught_up(set: &Cluster, url: &str, log: &str, expected: &str) {
     assert_eq!(difference(&restored, &primary), None);
 }
 
-/// The newest base backup, restored with only the archive.
+/// Restores the newest base backup, using only the archive.
 fn restored(url: &str) -> (BaseManifest, tempfile::TempDir) {
     let settings = StorageSettings {
         url: url.parse().unwrap(),

@@ -1,6 +1,6 @@
 //! A ring has purged files that a consumer needs. A witness's binlog server reads them from the archive. An empty stock replica becomes
-//! equal to the primary and continues with the log. `mysqlbinlog` copies files that no member has any longer. Errors name damaged objects
-//! in the archive.
+//! equal to the primary, and then follows the log. `mysqlbinlog` copies files that no member has any longer. Errors name the damaged
+//! objects in the archive.
 
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -39,7 +39,7 @@ fn remote(scene: &Scene, more: &[&str], file: &str) -> Finished {
     mysqlbinlog(&MysqlTree::require(), &arguments, &[file]).unwrap()
 }
 
-/// A member's files.
+/// Returns the names of the log files that the serving member has.
 fn own_files(scene: &Scene) -> Vec<String> {
     let entries = fs::read_dir(scene.ring.directory(WITNESS).join("log")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -48,7 +48,7 @@ fn own_files(scene: &Scene) -> Vec<String> {
     names
 }
 
-/// The object with a whole file, once there is one.
+/// Returns the archived object that contains a whole file, if there is one.
 fn whole_file(archive: &Path, name: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(archive.join("log/00000001").join(name)).unwrap();
     let mut whole = entries.map(|entry| entry.unwrap().path()).filter(|path| {
@@ -92,7 +92,7 @@ fn a_returning_consumer_continues_and_damage_is_named() {
     let kept = own_files(&scene)[0].clone();
     assert!(kept > first, "{kept}");
 
-    // The log as clients see it is the log that they can read.
+    // The list of log files includes the archived files, since clients can read them.
     let address = scene.ring.binlog_server(WITNESS);
     let tree = MysqlTree::require();
     let people = MysqlClient::over_tcp(&tree, address, BINLOG_USER, BINLOG_PASSWORD);
@@ -101,7 +101,7 @@ fn a_returning_consumer_continues_and_damage_is_named() {
     assert_eq!(listed[0][0], first);
     assert!(listed.iter().any(|row| row[0] == kept));
 
-    // An empty one, then the writes in the meantime.
+    // The replica is empty. It receives the whole log, and then the writes that were made in the meantime.
     let replica = StockReplica::attach(77, address, BY_GTIDS).unwrap();
     let primary = scene.server.client();
     let equal = replica.equals(&primary, &["acked"], A_WHILE);
@@ -120,7 +120,7 @@ fn a_returning_consumer_continues_and_damage_is_named() {
         "{metrics}"
     );
 
-    // By file and position a copy equals the member's file, byte for byte.
+    // A copy by file and position equals the member's file byte by byte.
     let copies = tempfile::tempdir().unwrap();
     let result = format!("--result-file={}/", copies.path().display());
     let raw = ["--read-from-remote-server", "--raw", &result];
@@ -139,16 +139,16 @@ fn a_returning_consumer_continues_and_damage_is_named() {
     damage_is_named(&scene, home.path(), &first);
 }
 
-/// At the other witness, which has fetched nothing yet.
+/// Uses the other witness, which has fetched nothing from the archive yet.
 fn damage_is_named(scene: &Scene, archive: &Path, first: &str) {
-    // The first file has no transactions, and the second one creates the table.
+    // The third file is damaged. The first file has no transactions, and the second one creates the table.
     let damaged = first.replace("000001", "000003");
     let there = || whole_file(archive, &damaged);
     let object = scene
         .ring
         .eventually("it is archived as a whole", A_WHILE, there);
     let object = object.unwrap();
-    // Each member purges at its own time.
+    // Each member purges its log at its own time.
     scene
         .ring
         .eventually("it is in the archive alone", A_WHILE, || {
@@ -184,7 +184,7 @@ fn damage_is_named(scene: &Scene, archive: &Path, first: &str) {
         told.contains("1236") && told.contains("damaged") && told.contains(&damaged),
         "{told}"
     );
-    // Earlier transactions have arrived.
+    // The transactions before the damage have arrived.
     let primary = scene.server.client();
     scene
         .ring

@@ -1,4 +1,5 @@
-//! A binlog server's consumer gets only committed transactions, and one that does not read costs its queue and delays no commit.
+//! A binlog server's consumer receives only committed transactions. If a consumer does not read, its queue fills up, but no commit is
+//! delayed.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -31,18 +32,18 @@ async fn consumer(address: std::net::SocketAddr, have: &str) -> ReplicationStrea
         .unwrap()
 }
 
-/// The member's report on itself and the ring.
+/// Returns the member's report on itself and the ring.
 fn status(scene: &Scene) -> serde_json::Value {
     serde_json::from_str(&scene.ring.get(0, "/status").unwrap().body).unwrap()
 }
 
-/// Transactions that the member has acknowledged to its mysqld.
+/// Returns the number of transactions that the member has acknowledged to its mysqld.
 fn acknowledged_by_the_member(scene: &Scene) -> usize {
     let total = status(scene)["mysql"]["acknowledged_total"].as_u64();
     usize::try_from(total.unwrap()).unwrap()
 }
 
-/// Transactions that arrive within a time.
+/// Returns the number of transactions that arrive within a time.
 async fn transactions_within(stream: &mut ReplicationStream, time: Duration) -> usize {
     let mut seen = 0;
     let reading = async {
@@ -58,7 +59,7 @@ async fn transactions_within(stream: &mut ReplicationStream, time: Duration) -> 
 #[test]
 fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
     let _turn = SCENES.take();
-    // The primary is without a quorum for longer than the default, and would be closed for writes.
+    // The primary has no quorum for longer than the default limit, after which it would be closed for writes.
     let mut scene = Scene::launch(|options| {
         options
             .with_binlog_servers()
@@ -74,7 +75,7 @@ fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
 
     scene.ring.kill(1).unwrap();
     scene.ring.kill(2).unwrap();
-    // Entries that a witness made durable before it died may still be acknowledged; later ones must not.
+    // Entries that a witness made durable before it died may still be acknowledged. Later entries must not be.
     thread::sleep(Duration::from_secs(2));
     let seen = runtime.block_on(transactions_within(&mut stream, Duration::from_secs(4)));
     let acknowledged = acknowledged_by_the_member(&scene) - before;
@@ -82,8 +83,8 @@ fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
         seen, acknowledged,
         "served and acknowledged must be the same"
     );
-    // mysqld waits once for each commit group, for its last transaction: in the group during which the quorum was lost, no client has an
-    // answer.
+    // mysqld waits once for each commit group, for the ACK of its last transaction. If the quorum was lost within a group, no client of
+    // that group has an answer.
     let answered = writers.acknowledged();
     assert!(
         answered <= seen && seen < answered + 8,
@@ -97,7 +98,7 @@ fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
     );
     let quiet = runtime.block_on(transactions_within(&mut stream, Duration::from_secs(3)));
     assert_eq!(quiet, 0, "an uncommitted transaction was served");
-    // A newly attached consumer sees as much.
+    // A consumer that connects now receives as many transactions.
     drop(stream);
     let mut late = runtime.block_on(consumer(address, &executed));
     let late_seen = runtime.block_on(transactions_within(&mut late, Duration::from_secs(4)));
@@ -111,7 +112,7 @@ fn without_a_quorum_nothing_new_arrives_although_the_log_has_more() {
     assert_eq!(late_seen + more, written.commits.len());
 }
 
-/// A process's memory, in bytes.
+/// Returns a process's resident memory in bytes.
 fn resident(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status
@@ -144,7 +145,7 @@ fn one_that_does_not_read_costs_its_queue_while_200_megabytes_pass() {
             .sql_within(&statement, Duration::from_secs(240))
             .unwrap();
     };
-    // The member has grown to its size without a consumer.
+    // The member has reached its usual size before a consumer connects.
     insert(5);
     let executed = client.gtid_executed().unwrap();
     let address = scene.ring.binlog_server(0);
@@ -167,7 +168,7 @@ fn one_that_does_not_read_costs_its_queue_while_200_megabytes_pass() {
     assert!(unread > 100_000_000, "{view}");
     assert!(queued <= (4 << 20) + 4096, "{view}");
     assert!(grown < 64 << 20, "the member grew by {grown} bytes");
-    // It reads at last, and gets everything.
+    // When the consumer reads at last, it receives everything.
     let seen = runtime.block_on(transactions_within(&mut slow, Duration::from_secs(20)));
     assert_eq!(seen, 50);
 }

@@ -1,5 +1,5 @@
-//! The events of a schema run only at the primary, whichever way followers apply: through promotions, and through starts of a follower's
-//! mysqld.
+//! Event Scheduler events run only at the primary, whichever way followers apply. This holds during promotions, and when a follower's
+//! mysqld starts.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -12,7 +12,7 @@ use witness_tests::replicaset_with;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// The database whose own threads apply, and the other one.
+/// The database member whose mysqld applies with its replica threads; `ROWS` is the other one.
 const NATIVE: usize = 3;
 const ROWS: usize = 0;
 /// Longer than the event's interval.
@@ -22,7 +22,7 @@ const A_WHILE: Duration = Duration::from_millis(1500);
 fn events_run_at_the_primary_alone() {
     let _turn = SCENES.take();
     let set = replicaset_with(2, |mut options| {
-        // The speed of a move does not matter here, and the event keeps a busy machine busy.
+        // The duration of a switchover does not matter here, and the event is an additional load on a busy machine.
         options.heartbeat = Some(Duration::from_millis(500));
         options.with_native(NATIVE)
     })
@@ -59,7 +59,7 @@ fn events_run_at_the_primary_alone() {
     it_rests(&set, NATIVE);
 }
 
-/// A preserved one-time event runs at this primary. Its execution is not in its log.
+/// Creates a one-time event with ON COMPLETION PRESERVE, and checks that it runs at this primary. Its execution is not in the log.
 fn it_runs_once(set: &Cluster, primary: usize, name: &str) {
     let client = set.client(primary);
     let create = format!(
@@ -76,7 +76,7 @@ fn it_runs_once(set: &Cluster, primary: usize, name: &str) {
     ran.unwrap();
 }
 
-/// It must not run again at a primary that did not run it, and has its scheduler on by now.
+/// Checks that the event does not run again at another primary, which never ran it and whose scheduler is on by now.
 fn it_does_not_run_again(set: &Cluster, primary: usize, name: &str) {
     std::thread::sleep(A_WHILE);
     let client = set.client(primary);
@@ -92,7 +92,7 @@ fn it_does_not_run_again(set: &Cluster, primary: usize, name: &str) {
     assert_ne!(client.value(&status).unwrap(), "ENABLED", "{name}");
 }
 
-/// The event runs at this primary.
+/// Checks that the recurring event runs at this primary.
 fn it_ticks(set: &Cluster, primary: usize) {
     let client = set.client(primary);
     let ticks = || {
@@ -109,7 +109,7 @@ fn it_ticks(set: &Cluster, primary: usize) {
     ran.unwrap();
 }
 
-/// This member's mysqld follows, and after a while has nothing that the primary lacks.
+/// Checks that this member's mysqld follows, and after `A_WHILE` has no transaction that the primary lacks.
 fn it_rests(set: &Cluster, follower: usize) {
     std::thread::sleep(A_WHILE);
     set.follows(follower, SOON).unwrap();

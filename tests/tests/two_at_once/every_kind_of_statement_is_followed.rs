@@ -1,5 +1,6 @@
-//! A ring with a follower of each kind: the member's applier, and mysqld's own replica threads. The scripts of `corpus/` run at the primary
-//! in turn. After each one, all servers have the same rows, definitions and accounts. `CORPUS_SCRIPT=name` runs only one.
+//! A ring with two kinds of followers: one with the member's applier, one with mysqld's replica threads. The scripts of `corpus/` run at
+//! the primary sequentially. After each script, all servers have the same rows, definitions and accounts. `CORPUS_SCRIPT=name` selects
+//! one script.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -13,9 +14,9 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 /// Time limit for one script on a busy machine.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(120);
-/// The default: even a busy machine must not cause an election.
+/// The default, with which even a busy machine should not cause an election.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// The database whose own threads apply; the members of the others do.
+/// The database member whose mysqld applies with its replica threads. At the others the member applies.
 const NATIVE: usize = 3;
 
 #[test]

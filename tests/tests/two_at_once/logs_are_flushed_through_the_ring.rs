@@ -1,4 +1,5 @@
-//! `witness log flush` ends the current file on every member; after FLUSH BINARY LOGS at the primary's mysqld, the next transaction does.
+//! `witness log flush` ends the current file on every member. FLUSH BINARY LOGS at the primary's mysqld ends it with the next
+//! transaction.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 

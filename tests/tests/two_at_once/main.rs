@@ -1,4 +1,5 @@
-//! Tests that tolerate a parallel one: their waits have tens of seconds, and another load may slow them down.
+//! Tests that tolerate a parallel test: their time limits are tens of seconds, and another load may slow them
+//! down.
 
 mod a_cut_off_primary_is_not_read;
 mod a_file_that_rots_is_replaced;
@@ -46,5 +47,5 @@ mod two_servers_have_one_uuid;
 
 use witness_tests::Turns;
 
-/// Number of concurrent ones.
+/// The number of test clusters that run at the same time.
 static SCENES: Turns = Turns::of(3);

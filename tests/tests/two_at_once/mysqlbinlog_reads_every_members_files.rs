@@ -1,5 +1,5 @@
-//! Stock `mysqlbinlog --verify-binlog-checksum` reads every member's files. Its output, replayed into a fresh mysqld, gives the primary's
-//! rows and GTIDs.
+//! The stock `mysqlbinlog --verify-binlog-checksum` reads every member's files. When its output is replayed into a fresh mysqld, that
+//! server has the primary's rows and GTIDs.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn the_log_replayed_gives_the_primarys_rows_and_gtids() {
         .duration(Duration::from_secs(5));
     load.prepare(&server).unwrap();
     load.run().unwrap();
-    // Statements that sysbench lacks: other kinds, compressed payloads, tags, XA, empty transactions.
+    // Statements that sysbench does not use: other kinds of statements, compressed payloads, tags, XA, empty transactions.
     server
         .client()
         .sql(

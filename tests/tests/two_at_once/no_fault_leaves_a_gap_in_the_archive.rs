@@ -1,5 +1,5 @@
-//! Under load, with faults of the storage, of the archiving member, of the disk and of the leader: no commit waits for the archive. In the
-//! end it has the whole log in one chain, byte for byte.
+//! Under load, the storage, the archiving member, the disk and the leader have faults. No commit waits for the archive. In the end the
+//! archive has the whole log in one chain, equal byte by byte.
 
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -18,14 +18,14 @@ use crate::SCENES;
 use crate::the_log_is_archived::{GOES_ON, Reader, archivers, wait_until_archived};
 
 const SOON: Duration = Duration::from_secs(60);
-/// Timeout of a storage call.
+/// The timeout of one call to the storage.
 const CALL: Duration = Duration::from_secs(1);
-/// Number of commits that proves that no commit waits: waiting ones could be at most as many as the writers.
+/// The number of commits that proves that commits do not wait for the archive: at most one commit of each writer can wait.
 const SOME: usize = 100;
 const WRITERS: u64 = 4;
 
-/// Two regions of one database member and two witnesses each, so that archiving moves with the leader. Members 0 and 3 are the database
-/// members; 1 and 4 archive while the leader is in their region.
+/// Creates two regions with one database member and two witnesses each, so that archiving moves with the leader. Members 0 and 3 are the
+/// database members. Member 1 or 4 archives while the leader is in its region.
 fn in_two_regions(mut options: ClusterOptions) -> ClusterOptions {
     options.members[3].region = "there".to_owned();
     let witness = |name| MemberOptions::new(name, "there", MemberDatabase::Nothing);
@@ -39,17 +39,18 @@ struct Scene {
     set: Cluster,
     storage: ObjectStorage,
     writers: Writers,
-    /// The flags with the archive's location.
+    /// The command line options with the archive's location.
     place: Vec<String>,
 }
 
 impl Scene {
-    /// A number or text of a member's archiving status.
+    /// Returns a value of a member's archiving status.
     fn says(&self, member: usize, what: &str) -> serde_json::Value {
         self.set.status(member).unwrap()["archive"][what].clone()
     }
 
-    /// Sets the storage's conduct until the archiving member has failed so often; returns its message. Clients continue to write.
+    /// Sets how the storage misbehaves, until the archiving member has failed this often. Returns the member's error message. Clients
+    /// continue to write.
     fn fails(&self, member: usize, conduct: Conduct, times: u64) -> String {
         let failures = || self.says(member, "failures_total").as_u64().unwrap();
         let before = failures();
@@ -59,7 +60,7 @@ impl Scene {
         self.set
             .eventually("archiving fails", patience, || failures() >= wanted)
             .unwrap();
-        // Before the repair: no writer waits for that.
+        // Checked before the storage is repaired: no writer waits for the repair.
         self.writers.wait_for_more(SOME, SOON).unwrap();
         let told = self.says(member, "error").as_str().unwrap().to_owned();
         println!("{conduct:?}: {told}");
@@ -77,7 +78,7 @@ impl Scene {
             .unwrap();
     }
 
-    /// Waits until the member has archived so many further pieces.
+    /// Waits until the member has archived this many further pieces.
     fn archives(&self, member: usize, pieces: u64) {
         let archived = || self.says(member, "pieces_total").as_u64().unwrap();
         let wanted = archived() + pieces;
@@ -99,8 +100,8 @@ fn archive(set: &Cluster, place: &[String], verb: &str, arguments: &[&str]) -> F
     set.cli(&words).unwrap()
 }
 
-/// One chain without a gap, as the archive reports it, whose files are those of a member. The ring may add a note in the meantime, for
-/// example of a restarted member, and the archive has it a moment later.
+/// Checks that the archive is one chain without a gap, and that its files are equal to a member's. The ring may append an entry in the
+/// meantime, such as about a restarted member; the archive then has it a little later.
 fn is_one_chain_of(set: &Cluster, place: &[String], member: usize) {
     set.eventually("the archive has the member's files", GOES_ON, || {
         let verified = archive(set, place, "verify", &[]);
@@ -119,7 +120,7 @@ fn is_one_chain_of(set: &Cluster, place: &[String], member: usize) {
     .unwrap();
 }
 
-/// The commits attempted between two moments.
+/// Returns the commits that were attempted between two times.
 fn between(written: &WrittenRows, from: Instant, to: Instant) -> WrittenRows {
     let within = |commit: &&Commit| (from..to).contains(&commit.started);
     WrittenRows {
@@ -167,12 +168,12 @@ fn a_storage_that_does_all_wrong_and_members_that_die_leave_one_chain_and_no_com
     scene.writers.wait_for_more(3 * SOME, SOON).unwrap();
     let goes_wrong = Instant::now();
 
-    // A silent storage is waited for twice.
+    // The storage does not answer, twice.
     let told = scene.fails(first, Conduct::IsSilent, 2);
     assert!(told.contains("timed out"), "{told}");
     scene.fails(first, Conduct::AnswersLate, 1);
     scene.fails(first, Conduct::HangsUp, 1);
-    // The member verifies acknowledged uploads.
+    // The member verifies uploads that were acknowledged.
     let told = scene.fails(first, Conduct::Forgets, 1);
     assert!(told.contains("and has None"), "{told}");
     the_archive_is_elsewhere(&scene, first);
@@ -204,8 +205,8 @@ fn a_storage_that_does_all_wrong_and_members_that_die_leave_one_chain_and_no_com
     );
 }
 
-/// The storage confirms other bytes, of the same number, as those it received. Only a reader such as `verify` detects that. When the file
-/// has ended, it is archived again as a whole, from the log.
+/// The storage acknowledges uploads, but stores other bytes of the same length. Only a reader such as `verify` detects that. When a file is
+/// complete, it is archived again as a whole, from the log.
 fn the_archive_is_elsewhere(scene: &Scene, member: usize) {
     scene.storage.conduct(Conduct::KeepsOthers);
     scene.archives(member, 2);
@@ -247,7 +248,8 @@ fn dies_and_is_told_lies(scene: &mut Scene, member: usize) {
     assert!(scene.archive("verify", &[]).status.success());
 }
 
-/// To the other region by an order, and back by a kill; the storage hangs the first time, and loses objects the second time.
+/// The leader moves to the other region by a command, and back by a kill. The storage hangs the first time, and loses objects the second
+/// time.
 fn the_leader_moves(scene: &mut Scene, first: usize) {
     let (there, second) = (3, 4);
     scene.storage.conduct(Conduct::IsSilent);
@@ -279,8 +281,8 @@ fn the_leader_moves(scene: &mut Scene, first: usize) {
     scene.set.start(there).unwrap();
 }
 
-/// During the storage's faults, commits took no longer than before. A wait for it would take a second at least, and while it hangs, as long
-/// as that lasts.
+/// Checks that commits took no longer during the storage's faults than before. A wait for the storage would take at least a second. While
+/// the storage hangs, the wait would last as long.
 fn no_commit_waited(before: &WrittenRows, during: &WrittenRows) {
     let [calm, bad] = [before, during].map(|rows| (median(rows), rows.longest()));
     println!(
@@ -294,7 +296,7 @@ fn no_commit_waited(before: &WrittenRows, during: &WrittenRows) {
     assert!(bad.1 < calm.1 * 4 + 2 * CALL, "{bad:?} after {calm:?}");
 }
 
-/// The disk of a directory archive is full for a while. Files that are not archived are not purged, even on an order.
+/// The disk of an archive in a directory is full for some time. Files that are not archived are not purged, even with a command.
 #[test]
 fn members_keep_their_files_while_the_archives_disk_is_full() {
     let _turn = SCENES.take();
@@ -326,7 +328,7 @@ fn members_keep_their_files_while_the_archives_disk_is_full() {
     println!("{}", told.unwrap());
     let bytes = || set.log_files(archiver).unwrap().bytes();
     let more = bytes() + (256 << 10);
-    // Several files, and no commit waits.
+    // The log grows to several files, and no commit waits.
     set.eventually("the log grows", SOON, || bytes() > more)
         .unwrap();
     let (_, because) = purged(&set, archiver);
@@ -355,7 +357,7 @@ fn members_keep_their_files_while_the_archives_disk_is_full() {
     assert!(status["archive"]["error"].is_null(), "{status}");
 }
 
-/// Orders a member to keep only the needed part of its log. Returns the removed files, and why the others stayed.
+/// Requests that a member keep only the needed part of its log. Returns the removed files, and why the others were kept.
 fn purged(set: &Cluster, member: usize) -> (Vec<serde_json::Value>, String) {
     let name = set.name(member);
     let order = ["log", "purge", name, "--keep", "1KiB", "--yes"];
@@ -367,7 +369,7 @@ fn purged(set: &Cluster, member: usize) -> (Vec<serde_json::Value>, String) {
     (removed.clone(), because.to_owned())
 }
 
-/// The oldest file of a log.
+/// Returns the oldest file of a log.
 fn first_file(log: &Path) -> String {
     let entries = fs::read_dir(log).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,5 +1,5 @@
-//! A server outside the ring replicates into its primary. The channel ends when the primary is demoted: replica threads also write under
-//! `super_read_only`, and their writes at a former primary are errant.
+//! A server outside of the ring replicates into the ring's primary. The channel ends when the primary is demoted. Replica threads write
+//! even with `super_read_only`, and their writes at a former primary are errant.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -13,7 +13,7 @@ use witness_tests::replicaset_with;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// The second database, which follows with mysqld's own replica threads.
+/// The second database member, whose mysqld follows with its own replica threads.
 const NATIVE: usize = 3;
 
 fn is_named(set: &Cluster, member: usize, words: &str) {
@@ -78,7 +78,7 @@ fn a_channel_of_an_operator_stops_before_the_primary_becomes_a_follower() {
     set.follows(0, SOON).unwrap();
     is_named(&set, 0, &format!("`legacy` {from} is stopped here"));
     assert_eq!(states(&set, 0), "OFF OFF");
-    // mysqld itself starts no channel.
+    // mysqld itself does not start the channel.
     set.server(0).kill().unwrap();
     write("(4)");
     let killed = Instant::now();

@@ -1,6 +1,6 @@
-//! Readers of the target see only prefixes of the log. Every transaction inserts the next row and writes its number into two other tables.
-//! A single client made them, so that their order is known. A reader of a number must find exactly as many rows, and never two different
-//! numbers.
+//! Readers of the target see only prefixes of the log. Every transaction inserts the next row. Every tenth one also writes the row's
+//! number into two other tables. A single client wrote them, so their order is known. A reader must find at least as many rows as the
+//! number, and never two different numbers.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -14,11 +14,11 @@ use crate::SCENES;
 
 const TRANSACTIONS: u64 = 3_000;
 
-/// One statement reads one snapshot.
+/// A single statement, which reads one snapshot.
 const READ: &str = "SELECT a.n, b.n, r.last, r.count FROM p.a, p.b, \
                     (SELECT COALESCE(MAX(n), 0) AS last, COUNT(*) AS count FROM p.rows_in_order) AS r";
 
-/// The length of the prefix that a reader saw; fails if the result is no prefix.
+/// Returns the length of the prefix that a reader has read. Fails if the result is not a prefix.
 fn prefix(read: &[u64]) -> u64 {
     let &[a, b, last, count] = read else {
         panic!("{read:?}");
@@ -40,7 +40,7 @@ fn written_by(pair: Pair) -> Pair {
          INSERT INTO a SELECT 1, 0; INSERT INTO b SELECT 1, 0;\n",
     );
     for number in 1..=TRANSACTIONS {
-        // The hot rows are written only every tenth time, as otherwise nothing could run in parallel.
+        // The rows with the number are updated only by every tenth transaction; otherwise no transactions could run in parallel.
         let hot = match number % 10 {
             0 => format!("UPDATE a SET n = {number}; UPDATE b SET n = {number};"),
             _ => String::new(),
@@ -61,7 +61,7 @@ fn readers_see_prefixes_while_commits_are_in_the_logs_order() {
     read_while_applied(&written());
 }
 
-/// A target without a binlog: commits pass on their turn inside it, and are visible before they are answered.
+/// The target has no binlog, so batches commit as one, in turns. A commit is visible before it is answered.
 #[test]
 fn readers_see_prefixes_while_commits_pass_on_their_turn() {
     let _turn = SCENES.take();
@@ -69,7 +69,7 @@ fn readers_see_prefixes_while_commits_pass_on_their_turn() {
     read_while_applied(&pair);
     let taken = pair.turns_taken().unwrap();
     println!("{taken} turns were taken");
-    // Those of the first trial at least; afterwards the faster way depends on the machine.
+    // At least the turns of the first measurement; afterwards the faster mode depends on the machine.
     assert!(taken > 20, "{taken} turns");
 }
 

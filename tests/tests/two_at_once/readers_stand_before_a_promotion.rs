@@ -1,5 +1,5 @@
-//! An idle reader at every follower, followed by DDL of its table. The primary dies, and clients wait until a follower has applied the
-//! blocked DDL. The same for a session that owns the next GTID.
+//! At every follower an idle reader blocks DDL of its table. The primary dies, and clients wait until a follower has applied the blocked
+//! DDL. The same is tested for a session that owns the next GTID.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -13,12 +13,12 @@ use witness_tests::replicaset_with;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// One applies with the member's applier, the other one with mysqld's own replica threads.
+/// The first follower applies with the member's applier, the second one with mysqld's replica threads.
 const FOLLOWERS: [usize; 2] = [3, 4];
 const NAMED: &str =
     "has locked table acked.held: `ALTER TABLE acked.held ADD j INT` has waited for it";
 
-/// A ring whose followers wait for readers, and those readers.
+/// Starts a ring whose followers wait for readers. Returns it with the readers' connections.
 fn held_up(runtime: &Runtime, kill_after: &str) -> (Cluster, Vec<Connection>) {
     let set = replicaset_with(3, |options| {
         let limit = format!("kill_statements_after = \"{kill_after}\"");
@@ -48,7 +48,7 @@ fn held_up(runtime: &Runtime, kill_after: &str) -> (Cluster, Vec<Connection>) {
     (set, readers.into())
 }
 
-/// The account of a client that reads at a follower.
+/// Returns the options of a client that reads at a follower.
 fn reports(set: &Cluster, follower: usize) -> ConnectOptions {
     let socket = Endpoint::unix(set.server(follower).socket());
     let mut options = ConnectOptions::new(socket, CLIENT, CLIENT_PASSWORD);
@@ -69,7 +69,7 @@ fn is_there(runtime: &Runtime, reader: &mut Connection) -> bool {
     runtime.block_on(reader.query("SELECT 1")).is_ok()
 }
 
-/// The follower that accepts a write, if any.
+/// Returns the follower that accepts a write, if there is one.
 fn writable(set: &Cluster) -> Option<usize> {
     let write = "INSERT INTO acked.held VALUES (3, 3)";
     let takes = |follower: &usize| {
@@ -98,7 +98,7 @@ fn a_reader_holds_a_promotion_up_for_the_operators_limit_alone() {
         .position(|follower| *follower == primary)
         .unwrap();
     assert!(!is_there(&runtime, &mut readers[killed]));
-    // The other one's blocker has lasted as long, so that there is no further wait.
+    // The reader at the other follower has blocked for as long. It must not be killed now.
     std::thread::sleep(LIMIT);
     assert!(is_there(&runtime, &mut readers[1 - killed]));
     drop(readers);
@@ -106,8 +106,8 @@ fn a_reader_holds_a_promotion_up_for_the_operators_limit_alone() {
     set.equal("acked", SOON).unwrap();
 }
 
-/// Regression: no member named the owner, and no primary opened. A replica thread waits for the GTID; the member's applier has applied the
-/// rows, and could not add their GTID to `gtid_executed`.
+/// Regression: no member named the owner of the GTID, and no follower became the primary. A replica thread waits for the GTID. The
+/// member's applier has applied the rows, and cannot add their GTID to `gtid_executed`.
 #[test]
 fn an_owner_of_a_gtid_holds_a_promotion_up_for_the_operators_limit_alone() {
     let _turn = SCENES.take();

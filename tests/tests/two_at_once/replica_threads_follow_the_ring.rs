@@ -1,5 +1,5 @@
-//! A ring whose first database follows by the member's applier and the second by mysqld's own replica threads. The primary moves back and
-//! forth with connected clients, hosts die on both sides, and an error of the threads stops them and is reported.
+//! In this ring the first database follows with the member's applier, and the second one with mysqld's replica threads. The primary moves
+//! back and forth with connected clients, and hosts of both kinds die. An error of the replica threads stops them, and is reported.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -13,7 +13,7 @@ use witness_tests::{Writers, WrittenRows, replicaset_with};
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// The database whose own threads apply, and the other one.
+/// The database member whose mysqld applies with its replica threads; `ROWS` is the other one.
 const NATIVE: usize = 3;
 const ROWS: usize = 0;
 
@@ -31,7 +31,8 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
     let mut written = WrittenRows::default();
     for (round, name) in ["db-2", "db-1", "db-2", "db-1"].into_iter().enumerate() {
         let primary = set.primary(SOON).unwrap();
-        // Before the clients begin, which are not paced: a busy machine's follower may never catch up with them.
+        // The follower must have caught up before the clients begin. They write as fast as they can, and on a busy machine a follower may
+        // never catch up with them.
         set.follows(NATIVE - primary, SOON).unwrap();
         let clients = Writers::of(&set, 4, round as u64 * 100_000);
         clients.wait_for_more(20, SOON).unwrap();
@@ -41,7 +42,7 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
     }
     nothing_is_lost(&set, &written);
 
-    // Hosts die: each database's as the primary, and each as the follower.
+    // Hosts die: the host of each database member once as the primary, and once as the follower.
     for (round, dies) in [ROWS, NATIVE, NATIVE, ROWS].into_iter().enumerate() {
         let primary = set.primary(SOON).unwrap();
         set.follows(NATIVE - primary, SOON).unwrap();
@@ -55,7 +56,7 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
         println!("round {round}: member {dies} died, member {primary} is the primary");
         set.follows(NATIVE - primary, SOON).unwrap();
     }
-    // mysqld only, under its running member.
+    // Only mysqld dies; its member continues.
     let primary = set.primary(SOON).unwrap();
     set.server(NATIVE - primary).kill().unwrap();
     nothing_is_lost(&set, &written);
@@ -65,8 +66,8 @@ fn the_primary_moves_between_an_applier_and_replica_threads() {
     assert_eq!(channels(&set, NATIVE), expected);
 }
 
-/// After replica threads have applied an XA PREPARE without logging it, its GTID is only in mysqld's memory, for however long. InnoDB does
-/// not store it as it does those of all other transactions.
+/// After replica threads have applied an XA PREPARE without logging it, its GTID is only in mysqld's memory, however long ago that was.
+/// InnoDB does not store this GTID as it stores those of other transactions.
 #[test]
 fn xa_transactions_that_replica_threads_have_applied_outlive_a_crash() {
     let _turn = SCENES.take();
@@ -94,7 +95,7 @@ fn xa_transactions_that_replica_threads_have_applied_outlive_a_crash() {
     assert_eq!(executed(NATIVE), executed(ROWS));
 }
 
-/// Regression: a quarter of all reads saw the second of two transactions without the first.
+/// Regression: a quarter of all reads found the second of two transactions and not the first.
 #[test]
 fn replica_threads_show_transactions_in_the_order_of_the_log() {
     let _turn = SCENES.take();
@@ -152,7 +153,7 @@ fn an_error_of_the_replica_threads_is_reported_and_retried(set: &Cluster) {
     set.equal("acked", SOON).unwrap();
 }
 
-/// A copy brings its donor's account, which has few rights where replica threads apply.
+/// A copy contains the donor's account, which has only few privileges if the donor applies with replica threads.
 #[test]
 fn no_copy_is_made_with_an_account_that_cannot_apply_rows() {
     let _turn = SCENES.take();
@@ -174,7 +175,7 @@ fn no_copy_is_made_with_an_account_that_cannot_apply_rows() {
     set.equal("acked", SOON).unwrap();
 }
 
-/// A delay would be added to the next failover, and the lag would not show it.
+/// A replication delay would prolong the next failover, and would not be part of the lag.
 #[test]
 fn a_delay_is_reset_and_the_lag_counts_from_the_rings_commit() {
     let _turn = SCENES.take();
@@ -194,7 +195,7 @@ fn a_delay_is_reset_and_the_lag_counts_from_the_rings_commit() {
     set.equal("acked", SOON).unwrap();
     set.follows(NATIVE, SOON).unwrap();
 
-    // As in a log that is replayed years later.
+    // The original commit timestamp is years old, as in a log that is replayed later.
     let reader = native
         .start_sql("BEGIN; SELECT * FROM acked.rows WHERE id = 1 FOR SHARE; DO SLEEP(8)")
         .unwrap();
@@ -213,7 +214,7 @@ fn a_delay_is_reset_and_the_lag_counts_from_the_rings_commit() {
     set.equal("acked", SOON).unwrap();
 }
 
-/// Clients of a follower occupy every available connection; its member needs some to make it the primary.
+/// Clients of a follower occupy all connections. The member needs some connections to make the follower the primary.
 #[test]
 fn a_follower_without_a_free_connection_becomes_the_primary() {
     let _turn = SCENES.take();
@@ -229,13 +230,13 @@ fn a_follower_without_a_free_connection_becomes_the_primary() {
     let server = set.server(NATIVE);
     let reader = MysqlClient::over_tcp(server.tree(), server.address(), "reader", "r");
     let start = || reader.start_sql("DO SLEEP(120)");
-    // The last of them are refused.
+    // The last of these clients are refused.
     let mut readers: Vec<_> = (0..24).map(|_| start().unwrap()).collect();
     set.eventually("no connection is free", SOON, || {
         if reader.value("SELECT 1").is_err() {
             return Ok(());
         }
-        // A connection that the member had used for a moment.
+        // The member has just released a connection; this client takes it.
         readers.push(start()?);
         anyhow::bail!("one is free");
     })
@@ -254,13 +255,13 @@ fn a_follower_without_a_free_connection_becomes_the_primary() {
     assert!((15..readers.len()).contains(&held), "{held} are held");
 }
 
-/// Number of a server's replication channels.
+/// Returns the number of a server's replication channels.
 fn channels(set: &Cluster, member: usize) -> String {
     let asked = "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration WHERE channel_name = 'witness'";
     set.client(member).value(asked).unwrap()
 }
 
-/// Every acknowledged row is on every mysqld, and all of them are equal.
+/// Checks that every acknowledged row is on every mysqld, and that all mysqlds are equal.
 fn nothing_is_lost(set: &Cluster, written: &WrittenRows) {
     set.equal("acked", SOON).unwrap();
     let rows = set.client(ROWS).sql("SELECT id FROM acked.rows").unwrap();

@@ -1,5 +1,5 @@
-//! The commands of the runbooks and of the upgrade page, in order and unchanged, in a ring with real mysqlds. Only paths and the members'
-//! addresses are replaced.
+//! Runs the commands of the runbooks and of the upgrade page, in order and unchanged, in a ring with real mysqlds. Only paths and the
+//! members' addresses are replaced.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -16,27 +16,27 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 const REFUSED: i32 = 4;
 
-/// Members and machines that this ring lacks. Other tests add, move and remove members, and apply files.
+/// Names of members and machines that this ring lacks. Other tests add, move and remove members, and apply files.
 const ELSEWHERE: [&str; 5] = ["db-3", "witness-5", "witness-6", "witness-9", "10.0."];
 
-/// A command's expected exit code; `None` where it is not run.
+/// Returns a command's expected exit code; `None` if the command is not run.
 fn expected(words: &[&str]) -> Option<i32> {
     let names_others = |word: &&str| ELSEWHERE.iter().any(|other| word.contains(other));
     match words {
         _ if words.iter().any(names_others) => None,
-        // It never ends.
+        // This command never ends.
         ["status", "--watch"] => None,
-        // This ring has no regions of these names.
+        // This ring does not have regions with these names.
         ["quorum", "set", ..] => None,
-        // This ring has no archive; another test runs these, as in the page about the archive.
+        // This ring has no archive. The test of the page about the archive runs these commands.
         ["archive", ..] => None,
-        // The ring does not need it, since a majority answers.
+        // Refused, because the ring does not need it: a majority answers.
         ["quorum", "fix", ..] => Some(REFUSED),
         _ => Some(0),
     }
 }
 
-/// The words of a page, with this ring's paths.
+/// Replaces the paths in a word of a page by those of this ring.
 fn here(word: &str, set: &Cluster) -> String {
     let log = format!("{}/", set.directory(0).display());
     let word = word.replace("/var/lib/witness/", &log);
@@ -44,7 +44,7 @@ fn here(word: &str, set: &Cluster) -> String {
     word.replace("/var/lib/witness", &set.directory(0).display().to_string())
 }
 
-/// Adds the members' addresses to commands that ask them, and the member's file to those that read a disk.
+/// Adds the members' addresses to commands that query members, and the member's file to commands that read a disk.
 fn with_config(words: &[String], config: &Path) -> Vec<String> {
     let mut command = &witness_bin::cli::command();
     for word in words {
@@ -76,7 +76,7 @@ fn every_command_of_the_runbooks_ends_as_documented() {
         })
         .map(|command| command.words[1..].to_vec())
         .collect();
-    // Removals of a member come last.
+    // Commands that remove a member are last.
     commands.sort_by_key(|words| words.iter().any(|word| word == "remove"));
     let (mut run, mut wrong, mut left_out) = (BTreeSet::new(), Vec::new(), 0);
     for command in commands {
@@ -88,7 +88,7 @@ fn every_command_of_the_runbooks_ends_as_documented() {
         if !run.insert(command.clone()) {
             continue;
         }
-        // Each page finds a healthy ring, with a member to switch over to, and a pause where it describes how to end one.
+        // Each page must find a healthy ring with a member for a switchover, and a pause if the page describes how to end one.
         match words[..] {
             ["resume"] => drop(set.cli_of(0, &["pause"]).unwrap()),
             ["switchover", "db-1", ..] => lead(&set, "db-2"),
@@ -116,7 +116,7 @@ fn every_command_of_the_runbooks_ends_as_documented() {
     assert!(run.len() > 20, "{run:?}");
 }
 
-/// Makes a database member the leader, with the other one's mysqld following it.
+/// Makes a database member the leader, and waits until the other one's mysqld follows it.
 fn lead(set: &Cluster, name: &str) {
     let (wanted, other) = match name {
         "db-1" => (0, 3),

@@ -1,5 +1,5 @@
-//! Stock `mysqlbinlog` and `mysql` at a member's binlog server: copies equal to the member's files, reads by GTIDs, and lists of files.
-//! Files are rotated and purged, and purged ones are refused as by any source.
+//! Stock `mysqlbinlog` and `mysql` connect to a member's binlog server: they copy the member's files, read by GTIDs, and list files.
+//! Files are rotated and purged; purged files are refused as by any MySQL source.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -62,7 +62,7 @@ fn mysqlbinlog_copies_and_people_look() {
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
 
-    // By file and position a copy is the file, byte for byte.
+    // A copy by file and position equals the file byte by byte.
     let copies = tempfile::tempdir().unwrap();
     let result = format!("--result-file={}/", copies.path().display());
     let raw = [
@@ -86,7 +86,7 @@ fn mysqlbinlog_copies_and_people_look() {
         );
     }
 
-    // By GTIDs the log's own events are left out, and the rest means the same.
+    // A copy by GTIDs omits the ring's own events. The other events have the same content.
     let by_gtids = tempfile::tempdir().unwrap();
     let result = format!("--result-file={}/", by_gtids.path().display());
     let raw = [
@@ -115,7 +115,7 @@ fn mysqlbinlog_copies_and_people_look() {
     assert!(expected.len() > 400);
     assert_eq!(statements(&verified_sql(&tree, &copied).unwrap()), expected);
 
-    // A set of GTIDs to leave out, and one to take exclusively.
+    // Reads once only a set of GTIDs, and once all GTIDs except a set.
     let executed = scene.server.client().gtid_executed().unwrap();
     let source = executed.split(':').next().unwrap().to_owned();
     let seen = |done: Finished| -> Vec<String> {
@@ -142,7 +142,7 @@ fn mysqlbinlog_copies_and_people_look() {
         assert_eq!(seen(done), ["6"], "{how}");
     }
 
-    // Users with a stock client.
+    // Statements of users with a stock client.
     let address = scene.ring.binlog_server(0);
     let people = MysqlClient::over_tcp(&tree, address, BINLOG_USER, BINLOG_PASSWORD);
     let listed = people.sql("SHOW BINARY LOGS").unwrap().0;
@@ -159,7 +159,7 @@ fn mysqlbinlog_copies_and_people_look() {
     }
     let status = people.sql("SHOW BINARY LOG STATUS").unwrap().0.concat();
     assert_eq!(&status[0], names.last().unwrap());
-    // The ring also writes into its log in the meantime.
+    // In the meantime, the ring may have appended to its log.
     let later = people.sql("SHOW BINARY LOGS").unwrap().0;
     let end = |end: &str| end.parse::<u64>().unwrap();
     let ends = end(&listed.last().unwrap()[1])..=end(&later.last().unwrap()[1]);
@@ -184,7 +184,7 @@ fn mysqlbinlog_copies_and_people_look() {
         .to_string();
     assert!(refused.contains("decided by the ring"), "{refused}");
 
-    // FLUSH at a follower names the leader; at the leader it ends the file everywhere.
+    // FLUSH at a follower returns an error that names the leader. At the leader it ends the file on all members.
     let follower = MysqlClient::over_tcp(
         &tree,
         scene.ring.binlog_server(1),
@@ -198,7 +198,7 @@ fn mysqlbinlog_copies_and_people_look() {
     let more = names.len() + 1;
     eventually("there is a new file", SOON, || files().len() == more).unwrap();
 
-    // A purged file gives error 1236 with MySQL's meaning.
+    // For a purged file the server returns error 1236, as MySQL does.
     let purge = format!("PURGE BINARY LOGS TO '{}'", names[2]);
     let patience = Patience::every(Duration::from_millis(200), SOON);
     let purged = eventually("the first file is purged", patience, || {

@@ -1,5 +1,5 @@
-//! Stock replicas of members' binlog servers, over plain TCP, over TLS, and by file and position, equal the primary, also after their
-//! members were killed and restarted.
+//! Stock replicas of members' binlog servers, over plain TCP, over TLS, and by file and position. They are equal to the primary, even
+//! after their members were killed and restarted.
 
 use std::fs;
 use std::thread;
@@ -30,7 +30,7 @@ fn replicas_of_every_kind_equal_the_primary_after_their_sources_were_killed() {
                 format!("tls_certificate_file = {certificate:?}"),
             )
             .with("binlog_server", format!("tls_key_file = {key:?}"))
-            // Some attach without.
+            // Some replicas connect without TLS.
             .with("binlog_server", "require_tls = false")
             .with("log", "max_file_bytes = \"256KiB\"")
     })
@@ -72,7 +72,7 @@ fn replicas_of_every_kind_equal_the_primary_after_their_sources_were_killed() {
         let witness = 1 + round % 2;
         scene.ring.kill(witness).unwrap();
         writers.wait_for_more(50, Duration::from_secs(20)).unwrap();
-        // A replica must be able to continue from a position that it stored.
+        // A replica must be able to continue from a position that it has stored.
         placed
             .client()
             .sql("STOP REPLICA IO_THREAD; START REPLICA IO_THREAD")
@@ -100,7 +100,7 @@ fn replicas_of_every_kind_equal_the_primary_after_their_sources_were_killed() {
     let ssl = "SELECT ssl_allowed FROM performance_schema.replication_connection_configuration";
     assert_eq!(tls.client().value(ssl).unwrap(), "YES");
 
-    // Attached replicas are listed, by name and position.
+    // Connected replicas are listed with name and position.
     let status = scene.ring.get(1, "/status").unwrap().body;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     let consumers = status["consumers"].as_array().unwrap();

@@ -1,4 +1,5 @@
-//! A client creates a MyISAM table in a ring. A follower applies its writes, once, and reports its name until it is converted.
+//! A client creates a MyISAM table in a ring. A follower applies each write once, and reports the table's name until the table
+//! is converted.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -34,7 +35,7 @@ fn a_table_without_transactions_is_named_by_its_followers_until_it_is_converted(
     named.unwrap();
     assert!(!is_named(&set, primary));
 
-    // Also after its restart, from the first row on.
+    // The same after a restart of the follower, from the first row on.
     set.stop(follower).unwrap();
     set.start(follower).unwrap();
     set.follows(follower, SOON).unwrap();

@@ -1,5 +1,6 @@
-//! A ring whose mysqlds apply by their own replica threads, with the account that a member creates in a new server. The primary moves,
-//! hosts die, events move along, and a mysqld gets a copy of the other one's data. mysqld denies the members nothing.
+//! A ring whose mysqlds apply with their own replica threads, with the account that a member creates in a new server. The primary
+//! moves, hosts die, events run at each primary, and a mysqld gets a copy of the other one's data. mysqld must not deny any statement
+//! of the members.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -56,7 +57,7 @@ fn a_ring_of_replica_threads_needs_no_more_than_the_listed_rights() {
 
     let clients = Writers::of(&set, 2, 0);
     clients.wait_for_more(20, SOON).unwrap();
-    // A switchover there and back.
+    // A switchover in both directions.
     for name in ["db-2", "db-1", "db-2"] {
         let target = if name == "db-1" {
             DATABASES[0]
@@ -114,7 +115,7 @@ fn other(database: usize) -> usize {
     DATABASES[0] + DATABASES[1] - database
 }
 
-/// The event was enabled where it arrived by replication.
+/// Checks that the event is enabled at this primary, where it arrived by replication.
 fn event_runs(set: &Cluster, primary: usize) {
     let status = "SELECT status FROM information_schema.events WHERE event_name = 'tick'";
     let client = set.client(primary);
@@ -124,7 +125,7 @@ fn event_runs(set: &Cluster, primary: usize) {
     enabled.unwrap();
 }
 
-/// No statement of a member was denied for lack of a privilege since the servers' start.
+/// Checks that no statement of a member was denied for lack of a privilege since the servers' start.
 fn nothing_was_denied(set: &Cluster) {
     let refused = "SELECT error_name, sum_error_raised FROM performance_schema.events_errors_summary_by_user_by_error \
          WHERE user = 'witness' AND sum_error_raised > 0 AND (error_name LIKE '%DENIED%' OR error_name LIKE '%PRIVILEGE%')";

@@ -1,5 +1,5 @@
-//! A ring's events are in its log: leaders with times and reasons, and orders with their authors. Every member reports the same, also after
-//! all were restarted. A postponed switchover is stored the same way.
+//! A ring's events are in its log: leaders with times and reasons, and commands with their authors. Every member reports the same history,
+//! even after all members were restarted. A postponed switchover is also stored there.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -15,7 +15,7 @@ use crate::SCENES;
 const SOON: Duration = Duration::from_secs(60);
 const TOKEN: &str = "an-operators-token";
 
-/// The events of `witness history`, in their order.
+/// Returns the events of `witness history`, in their order.
 fn events(set: &Cluster) -> Vec<Value> {
     let told = set.cli_of(1, &["--output", "json", "history"]).unwrap();
     let told: Value = serde_json::from_str(&told.into_text("witness history").unwrap()).unwrap();
@@ -30,7 +30,7 @@ fn wait_for(set: &Cluster, what: &str, found: impl Fn(&[Value]) -> bool) -> Vec<
     .unwrap()
 }
 
-/// The history, once no member has anything to add: a member's note is in the log some seconds later.
+/// Returns the history when it no longer changes: a member adds its entry some seconds after the event.
 fn settled(set: &Cluster) -> Vec<Value> {
     let mut told = events(set);
     eventually("a history that stays as it is", SOON, || {
@@ -66,7 +66,7 @@ fn every_member_has_the_history_even_after_its_restart() {
         has(events, "led", by_order)
     });
 
-    // A failover, with the duration without writes.
+    // A failover, with the time during which writes were impossible.
     set.kill_host(3).unwrap();
     assert_eq!(set.primary(SOON).unwrap(), 0);
     wait_for(&set, "the failover in the history", |events| {
@@ -78,7 +78,7 @@ fn every_member_has_the_history_even_after_its_restart() {
     set.start(3).unwrap();
     set.follows(3, SOON).unwrap();
 
-    // Orders are in the same entry as their effect.
+    // A command is stored in the same entry as its effect.
     set.cli_of(1, &["pause", "--reason", "disks"])
         .unwrap()
         .into_text("witness")
@@ -97,7 +97,7 @@ fn every_member_has_the_history_even_after_its_restart() {
         "{told:?}"
     );
 
-    // A postponed one can be cancelled, or is carried out by itself.
+    // A postponed switchover can be cancelled. Otherwise it is carried out at its time.
     let at = |seconds| {
         let at = SystemTime::now() + Duration::from_secs(seconds);
         humantime::format_rfc3339_seconds(at).to_string()
@@ -165,7 +165,7 @@ fn every_member_has_the_history_even_after_its_restart() {
         begins_with(events) && later.any(|one| one["event"] == "led")
     });
     println!("{} entries, then {}", told.len(), after.len());
-    // Patroni's rows: term, index, reason, time, leader.
+    // Rows as in Patroni's history: term, index, reason, time, leader.
     let rows = |index: usize| {
         http_get(set.http(index), "/history")
             .unwrap()
@@ -180,7 +180,7 @@ fn every_member_has_the_history_even_after_its_restart() {
     .unwrap();
 }
 
-/// Entries of that event at the end of a state that lasted for at least so long.
+/// Counts the events of this kind that ended a state of at least this duration.
 fn ended(events: &[Value], event: &str, at_least: Duration) -> usize {
     let long = |one: &&Value| {
         let lasted = one["ended"]["lasted_ms"].as_u64();
@@ -190,8 +190,8 @@ fn ended(events: &[Value], event: &str, at_least: Duration) -> usize {
     events.iter().filter(long).count()
 }
 
-/// Regression: a quorum loss and a stop of the whole ring were missing, and an outage counted from the last call of a leader that could not
-/// serve.
+/// Regression: the history lacked a quorum loss and a stop of the whole ring. The duration of an outage began with the last request of a
+/// leader that could not serve.
 #[test]
 fn interruptions_have_their_begin_their_end_and_their_cause() {
     let _turn = SCENES.take();

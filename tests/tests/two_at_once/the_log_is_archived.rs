@@ -1,5 +1,5 @@
-//! One member archives the ring's log, and another one continues where it was killed. The archive is the log, byte for byte and without a
-//! gap.
+//! One member archives the ring's log. After it is killed, another member continues where it stopped. The archive equals the log byte by
+//! byte and has no gap.
 
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -18,10 +18,10 @@ use witness_tests::replicaset_with;
 use crate::SCENES;
 
 const SOON: Duration = Duration::from_secs(60);
-/// The first member in line is waited for, twice, and the machine may be busy.
+/// Time limit until another member archives: it waits twice for the member that has precedence, and the machine may be busy.
 pub(crate) const GOES_ON: Duration = Duration::from_secs(120);
 
-/// An archive, read without any member.
+/// Reads an archive without any member.
 pub(crate) struct Reader {
     storage: Storage,
     ring: RingId,
@@ -53,7 +53,7 @@ impl Reader {
         }
     }
 
-    /// The log's files, each as far as it is archived.
+    /// Returns the log's files, each as far as it is archived.
     pub(crate) fn files(&self) -> BTreeMap<String, Vec<u8>> {
         self.runtime.block_on(async {
             let log = ArchivedLog::look(self.storage.clone(), Some(self.ring)).await;
@@ -96,7 +96,7 @@ pub(crate) fn wait_until_archived(set: &Cluster, member: usize, reader: &Reader)
             .iter()
             .map(|entry| entry.as_ref().unwrap().file_name().into_string().unwrap())
             .filter(|name| name.starts_with("binlog.0"));
-        // A file purged at this moment is searched again.
+        // If a file is purged at this time, this check fails and is repeated.
         files.all(|name| {
             std::fs::read(log.join(&name)).is_ok_and(|bytes| archived.get(&name) == Some(&bytes))
         })
@@ -104,7 +104,7 @@ pub(crate) fn wait_until_archived(set: &Cluster, member: usize, reader: &Reader)
     .unwrap();
 }
 
-/// The members that report to archive.
+/// Returns the members that report that they archive.
 pub(crate) fn archivers(set: &Cluster) -> Vec<usize> {
     let archives = |member: &usize| {
         let status = set.status(*member);
@@ -127,7 +127,7 @@ fn another_member_continues_a_killed_members_archiving() {
     let reader = Reader::of(home.path(), &set);
     insert(&set, 1..20);
     wait_until_archived(&set, 0, &reader);
-    // A witness in the primary's region, at no cost for the primary.
+    // A witness in the primary's region archives, so the primary has no cost.
     let [first] = archivers(&set)[..] else {
         panic!("{:?} archive", archivers(&set));
     };
@@ -154,7 +154,7 @@ fn another_member_continues_a_killed_members_archiving() {
         assert!(metrics.contains(name), "{name} is not in {metrics}");
     }
 
-    // After its restart it archives again.
+    // After its restart, the first member archives again.
     set.start(first).unwrap();
     insert(&set, 60..80);
     wait_until_archived(&set, 0, &reader);
@@ -167,7 +167,7 @@ fn another_member_continues_a_killed_members_archiving() {
     files_are_fetched_and_damage_is_found(&mut set, home.path(), &reader);
 }
 
-/// With all members gone.
+/// Fetches files and checks for damage while no member is running.
 fn files_are_fetched_and_damage_is_found(set: &mut Cluster, archive: &Path, reader: &Reader) {
     for member in 0..set.size() {
         set.kill(member).unwrap();
@@ -209,7 +209,7 @@ fn files_are_fetched_and_damage_is_found(set: &mut Cluster, archive: &Path, read
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.to_string_lossy().ends_with("-closed.zst"))
         .collect();
-    // The object with the whole file begins with it.
+    // The first object contains the whole file.
     objects.sort();
     let whole = std::fs::read(&objects[0]).unwrap();
     let mut damaged = whole.clone();
@@ -224,7 +224,7 @@ fn files_are_fetched_and_damage_is_found(set: &mut Cluster, archive: &Path, read
     );
     std::fs::write(&objects[0], &whole).unwrap();
 
-    // Without one, later files cannot be reached.
+    // If a file is missing in the archive, later files cannot be reached.
     std::fs::remove_dir_all(archive.join("log/00000001/binlog.000001")).unwrap();
     assert_eq!(list(set).0, Some(7), "the first generation is not pruned");
     let last = files.keys().next_back().unwrap();
@@ -241,7 +241,7 @@ fn files_are_fetched_and_damage_is_found(set: &mut Cluster, archive: &Path, read
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
 }
 
-/// Otherwise a file that takes months to fill is months of pieces, one for each interval with a commit.
+/// Without this, a file that takes months to fill would be archived as months of pieces: one for each interval with a commit.
 #[test]
 fn an_old_file_ends_with_the_next_commit_and_is_archived_as_a_whole() {
     let _turn = SCENES.take();
@@ -274,7 +274,7 @@ fn an_old_file_ends_with_the_next_commit_and_is_archived_as_a_whole() {
     .unwrap();
 }
 
-/// Into a real S3 server, which hangs for a while, then closes connections, then answers after the timeout.
+/// Archives into a real S3 server, which first hangs, then closes connections, then answers after the timeout.
 #[test]
 fn no_commit_waits_for_a_storage_that_fails() {
     let _turn = SCENES.take();
@@ -296,7 +296,7 @@ fn no_commit_waits_for_a_storage_that_fails() {
     let mut ids = 20..;
     for conduct in [Conduct::IsSilent, Conduct::HangsUp, Conduct::AnswersLate] {
         storage.conduct(conduct);
-        // The archiving member fails, and so do all in its place.
+        // The archiving member fails, and so does every member that takes over.
         let failing = set.eventually("archiving fails", GOES_ON, || {
             insert(&set, ids.next().map(|id| id..id + 1).unwrap());
             let fails = |member: &usize| {
@@ -310,7 +310,7 @@ fn no_commit_waits_for_a_storage_that_fails() {
             status["archive"]["lag_seconds"].as_f64().unwrap() > 0.0,
             "{status}"
         );
-        // If it waited for the storage, it would not end before that serves again.
+        // If the command waited for the storage, it would not end before the storage serves again.
         let began = std::time::Instant::now();
         for _ in 0..50 {
             insert(&set, ids.next().map(|id| id..id + 1).unwrap());

@@ -1,5 +1,5 @@
-//! docs/archive.md, block by block: a ring is set up, backed up, read and restored from an S3 server with the page's own commands. All
-//! hosts are lost before the restore. Everything acknowledged up to a given second is present.
+//! Runs docs/archive.md block by block: a ring is set up, backed up, read and restored from an S3 server with the page's own commands.
+//! All hosts are lost before the restore. Everything acknowledged up to a given second is present after it.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -80,7 +80,7 @@ fn leads_there() -> Result<()> {
     let (base, _) = said.split_once(':').context("the name of a backup")?;
     page.replace("20261126T030412Z-3", base);
     told.extend(writers.finish()?.acknowledged());
-    // Another one is not due.
+    // Another backup is not due yet.
     shell.run(&unit, A_WHILE)?;
     flush()?;
     told.extend(write(2_000_000)?);
@@ -111,7 +111,7 @@ fn leads_there() -> Result<()> {
         Ok(())
     };
 
-    // Without this program, from downloaded objects only.
+    // Reads one file without the `witness` program, from downloaded objects only.
     let objects = storage.bucket().join("orders").display().to_string();
     shell.run(&format!("cp -R {objects} downloaded"), SOON)?;
     fs::create_dir(folder("unpacked"))?;
@@ -128,7 +128,7 @@ fn leads_there() -> Result<()> {
     let downloaded = home.path().join("downloaded");
     one_file_is_read(&mut page, &shell, &downloaded, &recipient)?;
 
-    // No member runs, and none will.
+    // All members are killed, and stay down.
     (0..set.size()).try_for_each(|member| set.kill_host(member))?;
     shell.run(&page.take("sh", "restore")?, A_WHILE)?;
     has_what_was_told(&launch(&tree, Path::new(&folder("restored")))?)?;
@@ -138,7 +138,7 @@ fn leads_there() -> Result<()> {
         "a drill leaves nothing"
     );
 
-    // The list of other backups.
+    // The page's list of other backup methods.
     let executed = server.client().gtid_executed()?;
     server.stop()?;
     page.replace("/var/lib/mysql", server.data_dir().display().to_string());
@@ -149,7 +149,7 @@ fn leads_there() -> Result<()> {
     page.ends()
 }
 
-/// The page's programs.
+/// Creates a shell with the programs that the page uses.
 fn shell(tree: &MysqlTree, home: &Path) -> Result<Shell> {
     let shell = Shell::in_folder(home)?;
     let witness = witness_binary(Profile::Dev)?;
@@ -170,7 +170,7 @@ fn shell(tree: &MysqlTree, home: &Path) -> Result<Shell> {
     Ok(shell)
 }
 
-/// A ring with the page's own section and file.
+/// Starts a ring with the page's configuration section and options file.
 fn set_up(page: &mut Page, storage: &ObjectStorage, home: &Path) -> Result<Cluster> {
     let [(_, endpoint), _, (_, region), ..] = storage.options();
     let secret = format!("{SECRET_KEY:?}");
@@ -179,7 +179,7 @@ fn set_up(page: &mut Page, storage: &ObjectStorage, home: &Path) -> Result<Clust
         ("eu-central-1", region.as_str()),
         ("AKIA…", ACCESS_KEY),
         ("\"…\"", secret.as_str()),
-        // So that the test does not wait for seconds.
+        // Shorter, so that the test does not wait for seconds.
         ("interval = \"5s\"", "interval = \"500ms\""),
     ] {
         page.replace(example, own);
@@ -195,7 +195,7 @@ fn set_up(page: &mut Page, storage: &ObjectStorage, home: &Path) -> Result<Clust
     })
 }
 
-/// The page's further keys are valid, with a key made by its command.
+/// Checks that the page's further keys are valid, with an encryption key created by the page's command.
 fn encrypts_for_a_new_key(page: &mut Page, shell: &Shell, config: &Path) -> Result<Recipients> {
     let said = shell.run(&page.take("sh", "keygen")?, SOON)?;
     let recipient = said
@@ -217,8 +217,8 @@ fn encrypts_for_a_new_key(page: &mut Page, shell: &Shell, config: &Path) -> Resu
     Ok(Recipients::of_file(Path::new(file))?)
 }
 
-/// systemd accepts both units. The service's command runs for the host whose configuration the environment names. At the primary it is
-/// refused with the exit code that the unit treats as success.
+/// Checks that systemd accepts both units. The service's command runs on the host whose configuration the environment names. At the
+/// primary it is refused, with the exit code that the unit treats as success.
 fn unit(page: &mut Page, shell: &Shell, set: &Cluster, primary: usize) -> Result<String> {
     let folder = set.directory(primary).parent().context("a folder")?;
     page.replace("/usr/bin/witness", "witness");
@@ -239,11 +239,11 @@ fn unit(page: &mut Page, shell: &Shell, set: &Cluster, primary: usize) -> Result
             code = code.or(line.strip_prefix("SuccessExitStatus=").map(str::to_owned));
         }
         let file = folder.join(format!("witness-backup.{name}"));
-        // systemd checks that the program exists.
+        // systemd checks that the program exists, so an existing program is named.
         fs::write(&file, unit.replace("=witness ", "=/bin/sh "))?;
         files.push(file.display().to_string());
     }
-    // It is installed with systemd, and nothing else needs it.
+    // The checker is installed together with systemd. The test does not need systemd otherwise.
     if find_on_path("systemd-analyze").is_some() {
         let verify = format!("systemd-analyze verify --man=no {}", files.join(" "));
         let done = shell.run_in(".", &verify, SOON)?;
@@ -262,7 +262,7 @@ fn unit(page: &mut Page, shell: &Shell, set: &Cluster, primary: usize) -> Result
     Ok(command)
 }
 
-/// `list`, `verify` and `fetch`, once everything is archived.
+/// Runs the page's `list`, `verify` and `fetch`, after everything is archived.
 fn is_read(
     page: &mut Page,
     shell: &Shell,
@@ -281,7 +281,7 @@ fn is_read(
     Ok(())
 }
 
-/// A file archived as a whole, read with only `zstd` and `mysqlbinlog`, and an encrypted one with `age` in addition.
+/// Reads a file that is archived as a whole with only `zstd` and `mysqlbinlog`, and an encrypted one with `age` in addition.
 fn one_file_is_read(
     page: &mut Page,
     shell: &Shell,

@@ -1,4 +1,4 @@
-//! Several database members with real mysqlds: they follow, one is promoted with connected clients, and the primary's host dies.
+//! Several database members with real mysqlds follow. One is promoted while clients are connected, and the primary's host dies.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -28,7 +28,7 @@ fn a_switchover_is_ordered_over_http() {
     let order = |member: usize, body: &str| -> HttpAnswer {
         http_order(set.http(member), "/switchover", TOKEN, body).unwrap()
     };
-    // Invalid requests and false conditions change nothing.
+    // Invalid requests, and requests whose conditions are not met, change nothing.
     let stranger = http_order(set.http(0), "/switchover", "guessed", "{}").unwrap();
     let refused = [
         (stranger, 401),
@@ -46,7 +46,7 @@ fn a_switchover_is_ordered_over_http() {
 
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(100, SOON).unwrap();
-    // A mysqld is restarted where no writer is interrupted.
+    // Restarting a follower's mysqld interrupts no writer.
     let restart = |member: usize| http_order(set.http(member), "/restart", TOKEN, "").unwrap();
     let up_since = |member: usize| {
         let since = "SELECT NOW() - INTERVAL VARIABLE_VALUE SECOND FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Uptime'";
@@ -69,7 +69,7 @@ fn a_switchover_is_ordered_over_http() {
     let leader = done.json().unwrap()["leader"].clone();
     assert_eq!(gone.json().unwrap()["leader"], leader, "{gone:?}");
 
-    // The primary is only restarted by force; whichever member is the primary then, no row is lost.
+    // The primary's mysqld is restarted only with `force`. Whichever member is the primary after that, no row is lost.
     set.follows(0, SOON).unwrap();
     let forced = http_order(set.http(3), "/restart", TOKEN, r#"{"force": true}"#).unwrap();
     assert_eq!(forced.status, 200, "{forced:?}");
@@ -79,7 +79,7 @@ fn a_switchover_is_ordered_over_http() {
     nothing_is_lost(&set, &written);
 }
 
-/// Its apply stalls without a lag: its applier waits for the server.
+/// The follower's apply stalls without a lag: its applier waits for mysqld to answer.
 #[test]
 fn neither_readers_nor_the_primary_go_to_a_mysqld_that_hangs_or_is_drained() {
     let _turn = SCENES.take();
@@ -116,8 +116,8 @@ fn neither_readers_nor_the_primary_go_to_a_mysqld_that_hangs_or_is_drained() {
     assert_eq!(set.primary(SOON).unwrap(), 3);
 }
 
-/// The programs of the sessions that a member keeps at its mysqld. Its applier's workers come on top, and so does the login that checks
-/// its account for a moment (docs/mysqld-sessions.md).
+/// Returns the program names of the sessions that a member keeps at its mysqld. The applier's workers are not included, and neither is
+/// the short login that checks the account (docs/mysqld-sessions.md).
 fn sessions_of_the_member(set: &Cluster, index: usize) -> Vec<String> {
     let rows = set
         .client(index)
@@ -131,7 +131,7 @@ fn sessions_of_the_member(set: &Cluster, index: usize) -> Vec<String> {
     rows.0.into_iter().flatten().collect()
 }
 
-/// Lists them repeatedly for longer than every interval of a member's checks but the slowest.
+/// Lists the sessions repeatedly, for longer than every interval of a member's checks except the slowest.
 fn keeps_at_most_five_sessions(set: &Cluster, primary: usize, follower: usize) {
     let until = Instant::now() + Duration::from_secs(6);
     let mut most = 0;
@@ -145,7 +145,7 @@ fn keeps_at_most_five_sessions(set: &Cluster, primary: usize, follower: usize) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Two dumps, two in reserve, and the watch.
+    // Two dumps, two sessions in reserve, and the session that watches mysqld.
     assert_eq!(most, 5, "{:?}", sessions_of_the_member(set, primary));
 }
 
@@ -165,7 +165,7 @@ fn a_promotion_moves_the_primary_with_clients_connected() {
     clients.wait_for_more(200, SOON).unwrap();
     keeps_at_most_five_sessions(&set, 0, 3);
     for (round, name) in ["db-2", "db-1", "db-2"].into_iter().enumerate() {
-        // A member that does not follow yet is refused.
+        // A switchover to a member that does not follow yet is refused.
         set.follows(3 - set.primary(SOON).unwrap(), SOON).unwrap();
         set.promote(name, SOON).unwrap();
         let promoted = set.primary(SOON).unwrap();
@@ -203,7 +203,7 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
         ))
         .unwrap();
     set.follows(other, SOON).unwrap();
-    // A second per row; a transaction that has locked a table; a reader, which blocks nothing.
+    // An update that takes a second per row; a transaction that has locked a table; and a reader, which blocks nothing.
     let update = "BEGIN; UPDATE acked.long_one SET n = 1 WHERE id = 1; UPDATE acked.long_one SET n = 2 + 0 * SLEEP(1)";
     let pending = [
         update,
@@ -229,7 +229,7 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
                 let began = Instant::now();
                 let done = set.cli(&arguments).unwrap();
                 let told = String::from_utf8_lossy(&done.stderr).into_owned();
-                // On a busy machine it is refused for a moment: the target has just missed an answer.
+                // On a busy machine the switchover may be refused for a short time, because the target has just missed an answer.
                 let for_good = told.contains("statement") || Instant::now() > deadline;
                 if done.status.success() || for_good {
                     return (began, done, told);
@@ -274,8 +274,8 @@ fn a_long_statement_holds_a_switchover_up_for_the_operators_limit_alone() {
     assert_eq!(changed.unwrap(), "0", "the transaction was rolled back");
 }
 
-/// Regression (found by the nemesis): a leader that lacked transactions when its mysqld started began and ended its applier indefinitely.
-/// It had not begun to apply yet.
+/// Regression, found by the nemesis: a leader lacked transactions when its mysqld started. It began and ended its applier indefinitely,
+/// and never began to apply.
 #[test]
 fn a_leader_with_a_lagging_mysqld_catches_up_and_opens() {
     let _turn = SCENES.take();
@@ -285,7 +285,7 @@ fn a_leader_with_a_lagging_mysqld_catches_up_and_opens() {
     let clients = Writers::of(&set, 4, 0);
     clients.wait_for_more(50, SOON).unwrap();
     set.kill_host(0).unwrap();
-    // It is down when its member becomes the leader.
+    // Its mysqld is down when the member becomes the leader.
     let serves = |set: &Cluster| {
         let status = set.get(3, "/status").and_then(|answer| answer.json());
         status.is_ok_and(|status| status["serving"] == true)
@@ -297,7 +297,7 @@ fn a_leader_with_a_lagging_mysqld_catches_up_and_opens() {
         serves
     });
     led.unwrap();
-    // No other mysqld could be the primary, and a mysqld that cannot be has a longer patience.
+    // No other mysqld could be the primary. A leader whose mysqld cannot be the primary waits longer then.
     let waited = clients.wait_for_more(100, Duration::from_secs(25)).unwrap();
     println!("a hundred commits {waited:?} after it came to lead");
     let written = clients.finish().unwrap();
@@ -318,14 +318,15 @@ fn the_host_of_the_primary_dies_and_returns_by_itself(set: &mut Cluster, mut wri
         println!("round {round}: the first commit {waited:?} after the kill");
         clients.wait_for_more(100, SOON).unwrap();
         set.start(primary).unwrap();
-        // The catch-up is finite.
+        // The clients end, so that the follower can catch up.
         written = written.and(clients.finish().unwrap());
         set.follows(primary, SOON).unwrap();
     }
     nothing_is_lost(set, &written);
 }
 
-/// Writes to its mysqld while it followed are not the ring's, even when its member has lost its state and leads before its next check.
+/// An administrator writes to a follower's mysqld. These writes are not the ring's, even if the member has lost its state and becomes the
+/// leader before its next check.
 #[test]
 fn an_administrators_writes_to_a_follower_never_enter_the_ring() {
     let _turn = SCENES.take();
@@ -351,7 +352,7 @@ fn an_administrators_writes_to_a_follower_never_enter_the_ring() {
         assert_ne!(role, "primary", "{}", set.words());
         if view["serving"] == true && role.starts_with("stopped") {
             assert!(role.contains(&errant), "{role}");
-            // In a separate list, too, and found again after the restart of both.
+            // The transactions are also in a separate list, and are found again after both were restarted.
             let list = &view["mysql"]["errant"];
             assert_eq!(list["transactions"], 1, "{list}");
             assert_eq!(list["gtids"], errant.as_str(), "{list}");
@@ -361,7 +362,7 @@ fn an_administrators_writes_to_a_follower_never_enter_the_ring() {
     });
     stopped.unwrap();
     assert!(follower.variable("read_only").unwrap() == "1");
-    // The other one is the primary again after its restart, without any of it.
+    // The other member restarts and becomes the primary again, without any of these writes.
     set.start(0).unwrap();
     set.follows(0, SOON).unwrap();
     set.promote("db-1", SOON).unwrap();
@@ -373,11 +374,11 @@ fn an_administrators_writes_to_a_follower_never_enter_the_ring() {
     assert_eq!(rows.unwrap(), "1,3");
 }
 
-/// Waits for the preferred successor if it is coming back.
+/// A stopping primary waits for the preferred successor if that member is about to return.
 #[test]
 fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
     let _turn = SCENES.take();
-    // A stop waits eight leases for a member that can take over the leadership, which must be enough for a busy machine.
+    // A member that stops waits eight leases for a member that can take over. That must be long enough on a busy machine.
     let mut set =
         replicaset_with(2, |options| options.with_heartbeat(Duration::from_secs(1))).unwrap();
     set.follows(3, SOON).unwrap();
@@ -395,7 +396,7 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
     set.follows(3, SOON).unwrap();
 
     let before = set.output(0).len();
-    // Only the stopped member could take the leadership.
+    // Only the member that is stopped (SIGSTOP) could take over the leadership.
     set.signal(3, Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_secs(2));
     set.signal(0, Signal::TERM).unwrap();
@@ -421,7 +422,7 @@ fn a_primary_that_is_stopped_hands_over_before_its_mysqld_ends() {
     nothing_is_lost(&set, &written);
 }
 
-/// Every acknowledged row is on every mysqld, and all of them are equal.
+/// Checks that every acknowledged row is on every mysqld, and that all mysqlds are equal.
 fn nothing_is_lost(set: &Cluster, written: &WrittenRows) {
     set.equal("acked", SOON).unwrap();
     written.ensure_all_are_in(&set.client(0)).unwrap();

@@ -1,5 +1,5 @@
-//! Two mysqlds with one `auto.cnf`, as after a copy of a data directory. The one that is not the primary is not used until it has a new
-//! UUID.
+//! Two mysqlds have the same `auto.cnf`, as after a data directory was copied. The mysqld that is not the primary is not used until it
+//! has a new UUID.
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
@@ -36,7 +36,7 @@ fn of_two_servers_with_one_uuid_the_primary_alone_is_used() {
     let view = set.status(follower).unwrap();
     assert_eq!(view["mysql"]["following"], false, "{view}");
 
-    // The primary continues, and reports it, too.
+    // The primary continues, and its member reports the duplicate, too.
     let warning = said(&set, primary, |mysql| {
         mysql["warnings"][0].as_str().map(str::to_owned)
     });
@@ -66,7 +66,7 @@ fn of_two_servers_with_one_uuid_the_primary_alone_is_used() {
     quiet.unwrap();
 }
 
-/// A member's report on its mysqld's UUID, once it exists.
+/// Returns what a member's status reports about its mysqld's UUID, after waiting for it.
 fn said(set: &Cluster, member: usize, of: impl Fn(&serde_json::Value) -> Option<String>) -> String {
     let said = set.eventually("a word about the UUID", SOON, || {
         let view = set.get(member, "/status").ok()?.json().ok()?;

@@ -39,7 +39,7 @@ pub enum DecodeCause {
         "{0}; take the log from another server or member, or use a version of this program that knows the source's"
     )]
     Unreadable(#[from] DecodeError),
-    /// Decompressed, it is too large.
+    /// The decompressed transaction is too large.
     #[error(
         "its compressed payload has more than max_transaction_bytes ({limit}): raise that limit"
     )]
@@ -61,23 +61,23 @@ pub enum DecodeCause {
         /// The type in its header.
         event_type: EventType,
     },
-    /// Rows of a table without a table map.
+    /// The transaction has rows of a table number for which it has no table map.
     #[error(
         "its rows are of table number {0}, which no table map of it names; the log lacks events"
     )]
     UnknownTable(TableId),
-    /// Two tables with one number.
+    /// The transaction uses one number for two tables.
     #[error("it gives two tables the number {0}; the log is damaged")]
     DoubleTable(TableId),
     /// A schema's or table's name is not UTF-8.
     #[error("a table's name is not UTF-8; the log is damaged")]
     TableName,
-    /// The target has no such table.
+    /// The target does not have this table.
     #[error(
         "the target has no such table: create it as the source has it, or provision the target with a copy of the source"
     )]
     NoSuchTable,
-    /// The target's keys cannot be computed from the log's rows.
+    /// The keys of the target's table cannot be computed from the log's rows.
     #[error("{0}; give the target's table the source's columns, in the same order")]
     KeyColumn(#[from] KeyColumnMissing),
 }

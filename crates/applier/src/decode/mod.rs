@@ -28,14 +28,14 @@ use crate::transaction::{Body, RowChanges, Seq, Transaction};
 /// Maximum bytes of the metadata of a transaction's rows and keys, so that indexes into it fit into 32 bits.
 const MAX_KEY_BYTES: u64 = 8 << 30;
 
-/// Decodes transactions, each by itself.
+/// Decodes transactions. It keeps no state from one transaction to the next.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder {
     max_transaction_bytes: u64,
 }
 
 impl Decoder {
-    /// A decoder with this limit for the events of a compressed transaction, and again for the
+    /// Creates a decoder. The limit applies to the decompressed events of a transaction, and separately to the
     /// metadata of its rows.
     pub fn new(max_transaction_bytes: u64) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Decoder {
     }
 }
 
-/// An event of a payload in canonical form: without a checksum, with a position.
+/// Converts an event without a checksum to canonical form, in which the log position is zero.
 fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
     if event.header().log_pos == 0 {
         return Ok(event);
@@ -125,7 +125,7 @@ fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
     Ok(RawEvent::new(canonical)?)
 }
 
-/// True if an event is irrelevant to a replica, at any position.
+/// Whether replicas ignore an event, wherever it is.
 fn is_neutral(event: &RawEvent) -> bool {
     matches!(
         event.event_type(),
@@ -137,7 +137,7 @@ fn is_neutral(event: &RawEvent) -> bool {
     ) || event.header().flags.contains(EventFlags::IGNORABLE)
 }
 
-/// Keeps an event that a replica needs, unless it is of the applier's own schema.
+/// Keeps an event, unless it belongs to the applier's own schema. LOAD DATA in statement format is an error.
 fn keep(event: RawEvent, own: &mut OwnSchema) -> Result<(), DecodeCause> {
     match event.event_type() {
         EventType::BeginLoadQuery | EventType::AppendBlock | EventType::ExecuteLoadQuery => {

@@ -1,10 +1,11 @@
-//! Leaves out a log's changes to the applier's own schema.
+//! Removes changes to the applier's own schema from a transaction.
 //!
-//! The checkpoint row describes *this* target and is never logged. A log may nevertheless contain the row of another server, whose
-//! dump was loaded at the source. Applied, it would count as the target's own, and its GTIDs as executed there.
+//! The checkpoint row describes *this* target and is never logged. A log may nevertheless contain the checkpoint row of another
+//! server, if a dump of that server was loaded at the source. If that row were applied, it would count as the target's own, and
+//! its GTIDs as executed there.
 //!
-//! Only changes known to affect that schema alone are left out: whole statements in row format, and DDL. A statement that
-//! changes other tables as well is kept. A transaction with nothing left becomes an empty one.
+//! Only changes that are known to affect this schema alone are removed: whole statements in row format, and DDL. A statement that
+//! also changes other tables is kept. If nothing is left of a transaction, it becomes an empty transaction.
 
 use binlog_format::event::{EventType, HEADER_LEN, RawEvent};
 use binlog_format::events::{Query, Rows, is_rows};
@@ -18,9 +19,9 @@ use crate::transaction::{Changed, SchemaChange};
 #[derive(Debug, Default)]
 pub(super) struct OwnSchema {
     at: At,
-    /// True if a change was left out.
+    /// Whether a change was removed.
     pub(super) left_out: bool,
-    /// Table maps of a statement, as long as all are of the own schema, up to its first rows.
+    /// Table maps of the current statement, while all of them are of the own schema and no rows have followed yet.
     held: Vec<RawEvent>,
     /// The events that are left.
     pub(super) kept: Vec<RawEvent>,
@@ -31,14 +32,14 @@ pub(super) struct OwnSchema {
 enum At {
     #[default]
     Between,
-    /// Within a statement that is left out.
+    /// Within a statement that is removed.
     Own,
-    /// Within one that is kept.
+    /// Within a statement that is kept.
     Others,
 }
 
 impl OwnSchema {
-    /// Takes the next event. It is kept, left out, or held until the next ones decide.
+    /// Processes the next event. It is kept, removed, or held until later events decide.
     pub(super) fn take(&mut self, event: RawEvent) -> Result<(), DecodeCause> {
         let own = match event.event_type() {
             // All maps of a statement come before its rows.
@@ -68,7 +69,7 @@ impl OwnSchema {
         Ok(())
     }
 
-    /// True if these rows are left out.
+    /// Whether these rows are removed.
     fn rows(&mut self, event: &RawEvent) -> bool {
         let own = !self.held.is_empty() || self.at == At::Own;
         self.held.clear();
@@ -81,10 +82,10 @@ impl OwnSchema {
     }
 }
 
-/// The number of the table, in all rows events and table maps.
+/// Length in bytes of the table's number in rows events and table maps.
 const TABLE_ID: usize = 6;
 
-/// The schema of a table map: each statement has a map, so only its schema is read here.
+/// Returns the schema of a table map. Every statement has table maps, so for speed only the schema is parsed.
 fn schema_of(map: &RawEvent) -> Option<&[u8]> {
     let length_at = HEADER_LEN + TABLE_ID + 2;
     let (&length, rest) = map.bytes().get(length_at..)?.split_first()?;
@@ -98,13 +99,13 @@ pub(super) fn ends_statement(rows: &[u8]) -> bool {
     flags.is_none_or(|flags| u16::from_le_bytes(flags) & Rows::END_OF_STATEMENT != 0)
 }
 
-/// DDL of the schema, or of tables in it alone, as it is logged.
+/// Whether a logged statement is DDL of the own schema, or of its tables alone.
 fn is_own(statement: &[u8], schema: &[u8]) -> bool {
     let statement = without_version_comment(statement);
     if !starts_ddl(statement) {
         return false;
     }
-    // The server logs it with this schema as the session's.
+    // The server logs DDL of a schema with that schema as the session's default.
     if is_of_a_schema(statement) {
         return schema == OWN_SCHEMA.as_bytes();
     }
@@ -118,13 +119,14 @@ fn is_own(statement: &[u8], schema: &[u8]) -> bool {
     }
 }
 
-/// Fast path: most statements are a BEGIN.
+/// Fast path: excludes most statements, such as BEGIN, by their first letter.
 fn starts_ddl(statement: &[u8]) -> bool {
     let first = statement.trim_ascii_start().first();
     first.is_some_and(|first| b"cdar".contains(&first.to_ascii_lowercase()))
 }
 
-/// `/*!40000 … */` around a whole statement, as in dumps: it is logged where it was run.
+/// Returns the statement inside `/*!40000 … */`, which dumps put around whole statements. The statement was logged, so its server
+/// has executed it.
 fn without_version_comment(statement: &[u8]) -> &[u8] {
     let inner = statement.trim_ascii().strip_prefix(b"/*!");
     let inner = inner.and_then(|inner| inner.strip_suffix(b"*/"));

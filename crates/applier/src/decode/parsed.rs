@@ -1,4 +1,4 @@
-//! A transaction that is read, and lacks only the shapes of the target's tables.
+//! A parsed transaction, for which only the shapes of the target's tables are missing.
 
 use std::collections::HashMap;
 use std::mem::size_of;
@@ -22,35 +22,35 @@ use crate::transaction::{
     SchemaChange, Statement, Step, Transaction,
 };
 
-/// A transaction that is read. [`Self::finish`] needs the shapes of [`Self::tables`].
+/// A parsed transaction. [`Self::finish`] completes it with the shapes of [`Self::tables`].
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    /// Complete for a barrier; otherwise without its rows.
+    /// Complete if it is a barrier; otherwise without its rows.
     pub(crate) transaction: Transaction,
-    /// The events of its rows.
+    /// The tables and rows events of a row transaction.
     pub(super) parts: Parts,
-    /// All its events, unless it is a barrier: it may become one.
+    /// All events of a row transaction, in case it must become a barrier.
     pub(super) events: Vec<RawEvent>,
     /// Limit for the metadata of its rows and keys, in bytes.
     pub(super) max_key_bytes: u64,
 }
 
-/// Events of a row transaction.
+/// The tables and rows events of a row transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Parts {
     /// The session context of its BEGIN.
     pub(super) context: RowContext,
     pub(super) tables: Vec<LoggedTable>,
-    /// Without their rows.
+    /// The rows events; their rows are not decoded yet.
     pub(super) events: Vec<RowsEvent>,
 }
 
-/// A table as a transaction's events describe it.
+/// A table as the events of a transaction describe it.
 #[derive(Debug, Clone)]
 pub struct LoggedTable {
-    /// Its number within the transaction.
+    /// The table's number within the transaction.
     pub id: TableId,
-    /// Schema and table, as the log has them.
+    /// Schema and table, as the log spells them.
     pub name: TableName,
     /// Its TABLE_MAP event in canonical form.
     pub map: Bytes,
@@ -64,22 +64,22 @@ struct ReadyTable {
     keys: TableKeys,
 }
 
-/// More tables than a busy server writes to at a time. Above that, the cache is emptied.
+/// The most tables in the cache, more than a busy server writes to at the same time. When it is exceeded, the cache is emptied.
 const MOST_READY_TABLES: usize = 1024;
 
-/// Cache across transactions: a log maps the same tables repeatedly, and a prepared table is reused until its map
-/// changes.
+/// A cache across transactions. A log repeats the map of a table for each statement, and a prepared table is reused until its
+/// map changes.
 #[derive(Debug, Default)]
 pub struct ReadyTables {
-    /// By their maps without the header, which contains a time.
+    /// Tables by their table map without the event header, because the header contains a time.
     by_map: HashMap<Bytes, Arc<ReadyTable>>,
     row_keys: RowKeys,
-    /// The last `time_zone` in a transaction.
+    /// The last `time_zone` that a transaction contained.
     time_zone: Option<Arc<[u8]>>,
 }
 
 impl ReadyTables {
-    /// Fills in a time zone that the log omits, as a replica's thread has it: the last one in the log.
+    /// Completes a context without a time zone with the last one in the log, as mysqld's applier threads do.
     fn keep_time_zone(&mut self, context: &mut RowContext) {
         // Equal texts share one allocation, so that contexts are compared by address.
         if context.time_zone.is_some() && context.time_zone != self.time_zone {
@@ -117,22 +117,22 @@ impl ReadyTables {
 }
 
 impl Parsed {
-    /// The tables whose shapes [`Self::finish`] needs; none for a barrier.
+    /// Returns the tables whose shapes [`Self::finish`] needs; none for a barrier.
     pub fn tables(&self) -> impl Iterator<Item = &TableName> {
         self.parts.tables.iter().map(|table| &table.name)
     }
 
-    /// The same tables as the log describes them.
+    /// Returns these tables as the log describes them.
     pub fn logged_tables(&self) -> &[LoggedTable] {
         &self.parts.tables
     }
 
-    /// The transaction, with its rows and their keys. `lookup` supplies the target's tables. It becomes a barrier, applied alone
-    /// without rows and keys, if these would exceed a transaction's memory limit. So does a transaction that writes to a
-    /// table of an engine without transactions.
+    /// Returns the transaction with its rows and their keys. `lookup` returns the shape of a table of the target. The
+    /// transaction becomes a barrier, without rows and keys, if their metadata would exceed the memory limit, or if it writes to
+    /// a table whose engine has no transactions.
     ///
     /// # Errors
-    /// When the target lacks a table, or rows do not fit.
+    /// If the target lacks a table, or the rows do not fit the target's table.
     pub fn finish(
         self,
         lookup: impl Fn(&TableName) -> Option<Arc<TableShape>>,
@@ -140,7 +140,7 @@ impl Parsed {
         self.finish_with(&mut ReadyTables::default(), lookup)
     }
 
-    /// The same with a cache across transactions.
+    /// As [`Self::finish`], with a cache across transactions.
     ///
     /// # Errors
     /// As [`Self::finish`].
@@ -213,7 +213,7 @@ fn bytes_of(changes: &RowChanges) -> usize {
     changes.rows.len() * size_of::<RowWrite>() + changes.keys.len() * size_of::<KeyAccess>()
 }
 
-/// Appends an event and its rows; false when that exceeds `max_key_bytes`.
+/// Appends an event and its rows to `changes`. Returns false if the metadata would exceed `max_key_bytes`.
 fn split(
     part: &RowsEvent,
     table: &ReadyTable,
@@ -226,13 +226,14 @@ fn split(
     let event = changes.events.len() as u32;
     let first = changes.rows.len() as u32;
     let cascades_logged = rows.flags & Rows::CASCADES_LOGGED != 0;
-    // The image after of a partial update begins with options of its own, as in no other event.
+    // In a partial update, the image after begins with value options, unlike in any other event, so it cannot replace another
+    // image.
     let is_partial = rows.change == RowsChange::PartialUpdate;
     while let Some(row) = reader.next_row()? {
         if bytes_of(changes) as u64 > max_key_bytes {
             return Ok(false);
         }
-        // All of it is within an event with a size of 32 bits, and the bound above is far below that many keys.
+        // The casts are lossless: an event has a size of 32 bits, and the limit above allows far fewer than 2^32 keys.
         let images = part.images_at + row.range.start as u32..part.images_at + row.range.end as u32;
         let first_key = changes.keys.len() as u32;
         let keys = row_keys.of(&table.keys, &row, cascades_logged);
@@ -256,12 +257,12 @@ fn split(
 // Transactions that only change rows.
 
 impl Parts {
-    /// The parts of a row transaction; `None` for any other, which is a barrier.
+    /// Reads the parts of a row transaction; `None` for any other transaction, which is a barrier.
     pub(super) fn read(events: &[RawEvent]) -> Result<Option<Self>, DecodeCause> {
         let Some((begin, events)) = events.split_first() else {
             return Ok(None);
         };
-        // Nothing else begins a row transaction.
+        // Every row transaction begins with BEGIN.
         if kind(begin)? != Some(StatementKind::Begin) {
             return Ok(None);
         }
@@ -280,7 +281,8 @@ impl Parts {
                 rows if is_rows(rows) => parts.rows(event)?,
                 _ => match kind(event)? {
                     Some(StatementKind::Commit) => has_ended = true,
-                    // Changes rolled back to it are not in the log; where they are, in a barrier, it is needed.
+                    // A savepoint matters only in a barrier: changes that were rolled back to it are not in the log of a row
+                    // transaction.
                     Some(StatementKind::Savepoint) => {}
                     _ => return Ok(None),
                 },
@@ -294,7 +296,7 @@ impl Parts {
 
     fn table_map(&mut self, event: &RawEvent) -> Result<(), DecodeCause> {
         let map = TableMap::decode(event.canonical())?;
-        // A table has a map for each statement.
+        // The log has a map of the table for each statement.
         let mut tables = self.tables.iter();
         if let Some(known) = tables.find(|table| table.id == map.table_id) {
             return match is_same_table(&known.map, event.bytes(), &map)? {
@@ -320,7 +322,7 @@ impl Parts {
         let table = tables.position(|table| table.id == rows.table_id);
         self.events.push(RowsEvent {
             event: event.bytes().clone(),
-            // The images are the event's end.
+            // The images are at the end of the event.
             images_at: (event.bytes().len() - rows.images.len()) as u32,
             table: table.ok_or(DecodeCause::UnknownTable(rows.table_id))? as u32,
             rows: 0..0,
@@ -337,7 +339,7 @@ fn kind(event: &RawEvent) -> Result<Option<StatementKind>, DecodeCause> {
     Ok(Some(StatementKind::of(&statement)))
 }
 
-/// The session context of a BEGIN. Variables of a later version are skipped, as a replica's thread does.
+/// Reads the session context of a BEGIN. Variables of a later MySQL version are skipped, as mysqld's applier threads do.
 fn context(begin: &Query<'_>) -> Result<RowContext, DecodeCause> {
     let session = SessionContext::decode(&begin.status_variables)?;
     Ok(RowContext {
@@ -347,10 +349,10 @@ fn context(begin: &Query<'_>) -> Result<RowContext, DecodeCause> {
     })
 }
 
-/// Whether a table map names the table of an earlier one. Flags and optional metadata depend on variables that may change within
-/// a transaction.
+/// Whether a table map names the same table as an earlier map of this number. Flags and optional metadata are not compared: they
+/// depend on variables that may change within a transaction.
 fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool, DecodeCause> {
-    // The bytes after the header are nearly always equal; headers differ in their time.
+    // The bytes after the header are nearly always equal. The headers contain different times.
     if known.get(HEADER_LEN..) == event.get(HEADER_LEN..) {
         return Ok(true);
     }
@@ -363,7 +365,7 @@ fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool,
 
 // Transactions with more than row changes.
 
-/// The barrier with these events.
+/// Reads a barrier from its events.
 pub(super) fn read_barrier(events: Vec<RawEvent>) -> Result<Barrier, DecodeCause> {
     let mut parts = BarrierParts::default();
     for event in events {
@@ -379,17 +381,17 @@ pub(super) fn read_barrier(events: Vec<RawEvent>) -> Result<Barrier, DecodeCause
     })
 }
 
-/// The parts of a barrier, as far as they are read.
+/// The parts of a barrier that were read so far.
 #[derive(Debug, Default)]
 struct BarrierParts {
-    /// True if BEGIN or XA START was read.
+    /// Whether BEGIN or XA START was read.
     has_begun: bool,
-    /// The session context of its BEGIN.
+    /// The session context of the BEGIN event.
     context: Option<RowContext>,
     steps: Vec<Step>,
     /// Table maps and rows events of an unfinished statement.
     rows: Vec<Bytes>,
-    /// Events that belong to the statement that follows them.
+    /// Events of variables for the next statement.
     variables: Vec<Bytes>,
     changes: SchemaChange,
     end: Option<BarrierEnd>,
@@ -470,7 +472,7 @@ impl BarrierParts {
     }
 }
 
-/// The statement that the server generates from an XA_PREPARE event.
+/// Returns the statement for an XA_PREPARE event.
 fn second_phase(prepare: &XaPrepare<'_>) -> String {
     let (global, branch) = (
         hex::encode(&prepare.global_id),

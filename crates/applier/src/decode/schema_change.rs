@@ -1,21 +1,22 @@
 //! Which tables may have another shape after a statement of the log.
 //!
-//! A wrong answer here would let rows be scheduled by keys that a table no longer has. Therefore only statements that
-//! are completely understood give an exact answer, and every other statement may have changed any table:
+//! A wrong answer would let rows be scheduled by keys that a table no longer has. Therefore only statements that are completely
+//! understood result in an exact answer. Any other statement counts as a change of all tables:
 //!
-//! * A name that is not plain ASCII, a comment that servers execute (`/*!`), an unexpected word: any.
-//! * The rest of a definition is not parsed as SQL. It can name further tables only after three words: REFERENCES, RENAME and
-//!   EXCHANGE. These are searched as bytes, in comments and strings, too: in all character sets of a client, ASCII
-//!   bytes are where ASCII words are. Such a word may be found where there is none, and is never missed.
-//! * A name without a schema after those words may be in the table's schema or in the session's: both are named.
+//! * A name that is not plain ASCII, a comment that servers execute (`/*!`), or an unexpected word means a change of all
+//!   tables.
+//! * The rest of a table definition is not parsed as SQL. Further tables can be named only after REFERENCES, RENAME or
+//!   EXCHANGE. These words are searched as bytes, also within comments and strings. In every client character set, ASCII words
+//!   consist of ASCII bytes, so no word is missed. A match that is not a word is possible.
+//! * If a name after these words has no schema, it may be in the table's schema or in the session's schema; both are reported.
 //!
-//! A foreign key makes the shape of a table depend on others. That is not handled here: the user of the result must also forget
-//! shapes that depend on a named table.
+//! The shape of a table also depends on other tables through foreign keys. The caller must handle this: it must also forget the
+//! shapes that depend on a reported table.
 
 use crate::schema::TableName;
 use crate::transaction::{Changed, SchemaChange};
 
-/// Which tables may have another shape after a statement that ran in a session with this schema.
+/// Returns which tables may have another shape after a statement. `schema` is the session's default schema.
 pub(super) fn schema_change(statement: &[u8], schema: &[u8]) -> SchemaChange {
     read(statement, schema).unwrap_or(SchemaChange::Anything)
 }
@@ -30,7 +31,7 @@ pub(super) fn is_of_a_schema(statement: &[u8]) -> bool {
     next_is("CREATE ALTER DROP") && next_is("DATABASE SCHEMA")
 }
 
-/// `None`: it is not fully understood.
+/// Returns `None` if the statement is not fully understood.
 fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
     let session = std::str::from_utf8(schema).ok();
     let mut words = Words {
@@ -39,7 +40,8 @@ fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
     };
     let first = words.word()?;
     let is = |known: &str| is_one_of(first, known);
-    // Rows, privileges and statistics. TRUNCATE recreates the same table, and a function called by a statement creates none.
+    // Rows, privileges and statistics. TRUNCATE recreates a table with the same shape, and functions called by these statements
+    // cannot create a table.
     if is(
         "INSERT UPDATE DELETE REPLACE WITH SELECT DO SAVEPOINT ROLLBACK RELEASE XA GRANT REVOKE TRUNCATE ANALYZE FLUSH",
     ) {
@@ -54,13 +56,13 @@ fn read(statement: &[u8], schema: &[u8]) -> Option<SchemaChange> {
     }
 }
 
-/// Objects that can be created, altered and dropped, and that are no tables and contain none; DEFINER is before some of them.
+/// Kinds of objects that neither are tables nor contain any. DEFINER may precede some of them.
 const NO_TABLES: &str = "VIEW TRIGGER PROCEDURE FUNCTION EVENT USER ROLE DEFINER";
 
-/// A statement's words, as far as they are read.
+/// A statement that is read word by word.
 struct Words<'a> {
     rest: &'a [u8],
-    /// The schema of names without one; `None` if there is none, or it is not plain ASCII.
+    /// The schema of names without a schema; `None` if there is no default schema, or its name is not plain ASCII.
     session: Option<&'a str>,
 }
 
@@ -68,13 +70,13 @@ impl<'a> Words<'a> {
     fn create(&mut self) -> Option<SchemaChange> {
         let mut word = self.word()?;
         if same(word, "OR") {
-            // The parser of some servers accepts CREATE OR REPLACE TABLE.
+            // The parser of some MySQL versions accepts CREATE OR REPLACE TABLE.
             self.expect("REPLACE")?;
             word = self.word()?;
             let view = is_one_of(word, "ALGORITHM SQL");
             return (view || no_tables(word)).then_some(SchemaChange::Nothing);
         }
-        // A new schema has no table. A temporary table has no rows in the log, and hides no other one from
+        // A new schema has no tables. A temporary table has no rows in the log, and does not hide a table of the same name in
         // `information_schema`.
         let others = "ALGORITHM AGGREGATE DATABASE SCHEMA TEMPORARY";
         if no_tables(word) || is_one_of(word, others) {
@@ -106,7 +108,7 @@ impl<'a> Words<'a> {
     }
 
     fn drop(&mut self) -> Option<SchemaChange> {
-        // The server's spelling where it has not kept the client's text.
+        // The spelling in statements that the server has generated.
         const TEMPORARY: &[u8] = b"/*!40005 TEMPORARY */";
         self.skip_blanks();
         if self.rest.starts_with(TEMPORARY) {
@@ -154,7 +156,7 @@ impl<'a> Words<'a> {
         self.at_end().then_some(SchemaChange::Tables(tables))
     }
 
-    /// A table's name and definition: with the tables named in it.
+    /// Reads a table's name and definition. Returns this table and the tables named in the definition.
     fn definition(&mut self) -> Option<SchemaChange> {
         let table = self.name()?;
         let mut tables = vec![Changed::Table(table.clone())];
@@ -166,7 +168,7 @@ impl<'a> Words<'a> {
             };
             match further {
                 EXCHANGE => return None,
-                // One of its columns or keys.
+                // Renames a column or a key, not a table.
                 RENAME if words.skip_any("COLUMN INDEX KEY") => continue,
                 // RENAME b, RENAME TO b, RENAME AS b, RENAME = b.
                 RENAME => _ = words.skip_any("TO AS") || words.symbol(b'='),
@@ -188,7 +190,7 @@ impl<'a> Words<'a> {
         Some(SchemaChange::Tables(tables))
     }
 
-    /// A table's name with its schema.
+    /// Reads a table's name and returns it with its schema.
     fn name(&mut self) -> Option<TableName> {
         let (schema, name) = self.qualified()?;
         let schema = schema.as_deref().or(self.session)?;
@@ -203,7 +205,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// One identifier, quoted (in either way: no string can occur in the place of a name) or not.
+    /// Reads one identifier, with or without quotes. Both kinds of quotes are accepted, because a string cannot be in the place
+    /// of a name.
     fn identifier(&mut self) -> Option<String> {
         self.skip_blanks();
         let quote = match self.rest.first()? {
@@ -227,7 +230,7 @@ impl<'a> Words<'a> {
         (!name.is_empty()).then_some(name)
     }
 
-    /// The next word; `None` for any other token, or if it is not plain ASCII.
+    /// Reads the next word; `None` for any other token, or for a word that is not plain ASCII.
     fn word(&mut self) -> Option<&'a str> {
         self.skip_blanks();
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$');
@@ -240,7 +243,7 @@ impl<'a> Words<'a> {
         std::str::from_utf8(word).ok()
     }
 
-    /// All of these words, or none: returns which. `None` for only some of them.
+    /// Skips this sequence of words. Returns whether it was there; `None` if only its beginning was there.
     fn skip_words(&mut self, words: &str) -> Option<bool> {
         let mut words = words.split(' ');
         if !self.skip_any(words.next()?) {
@@ -250,7 +253,7 @@ impl<'a> Words<'a> {
         Some(true)
     }
 
-    /// One of these words; returns whether it was there.
+    /// Skips the next word if it is one of these. Returns whether it was.
     fn skip_any(&mut self, words: &str) -> bool {
         let before = self.rest;
         let found = self.word().is_some_and(|word| is_one_of(word, words));
@@ -280,7 +283,7 @@ impl<'a> Words<'a> {
         self.rest.is_empty()
     }
 
-    /// White space and comments. Executable comments stay, and so end the words.
+    /// Skips white space and comments. Executable comments are not skipped, so that no word follows.
     fn skip_blanks(&mut self) {
         loop {
             self.rest = self.rest.trim_ascii_start();
@@ -302,7 +305,7 @@ const REFERENCES: &str = "REFERENCES";
 const RENAME: &str = "RENAME";
 const EXCHANGE: &str = "EXCHANGE";
 
-/// The first of them, at any position; `text` is then the rest after it.
+/// Finds the first of these words at any position, and sets `text` to the rest after it.
 fn find_further(text: &mut &[u8]) -> Option<&'static str> {
     while let Some((_, after)) = text.split_first() {
         for word in [REFERENCES, RENAME, EXCHANGE] {
@@ -322,7 +325,7 @@ fn no_tables(word: &str) -> bool {
     is_one_of(word, NO_TABLES)
 }
 
-/// Whether a word is one of these, which are separated by spaces.
+/// Whether a word is one of `all`, which are separated by spaces.
 fn is_one_of(word: &str, all: &str) -> bool {
     all.split(' ').any(|known| same(word, known))
 }
@@ -335,7 +338,7 @@ fn same(word: &str, known: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// `*`: any table; empty: none.
+    /// Returns `*` for any table, an empty text for none.
     fn in_words(change: SchemaChange) -> String {
         match change {
             SchemaChange::Nothing => String::new(),
@@ -388,7 +391,7 @@ mod tests {
             ("ALTER TABLE/* which? */t/* that */ADD UNIQUE (b)", "d.t"),
             ("CREATE UNIQUE INDEX i USING BTREE ON e.t (a)", "e.t"),
             ("DROP INDEX `on` ON t ALGORITHM=INPLACE", "d.t"),
-            // Other tables after a word.
+            // Statements that name further tables.
             (
                 "ALTER TABLE t RENAME COLUMN a TO b, RENAME KEY k TO l",
                 "d.t",
@@ -441,7 +444,7 @@ mod tests {
                 |statement: &str| in_words(schema_change(statement.as_bytes(), schema.as_bytes()));
             assert_eq!(change("CREATE TABLE t (a INT)"), "*");
             assert_eq!(change("CREATE TABLE e.t (a INT)"), "e.t");
-            // The other schema may be the session's, with an unknown name if it is not plain ASCII.
+            // RENAME may refer to a table of the session's schema, whose name is unknown if it is not plain ASCII.
             assert_eq!(change("ALTER TABLE e.t RENAME u"), "*");
             assert_eq!(change("INSERT INTO t VALUES (1)"), "");
         }

@@ -1,9 +1,10 @@
-//! How parallel a log can be applied: by the dependency information that its server wrote into it, and by the conflicts that the
-//! policies `transactions` and `rows` would find in its rows. Pure, without a target: shapes come from the log's own table maps.
+//! Analyses how much parallelism a log allows: by the dependency information that its server wrote into it, and by the row
+//! conflicts that the policies `transactions` and `rows` would find. Pure, without a target: shapes of tables come from the log's
+//! own table maps.
 //!
-//! Two measures. *Groups*: how many transactions could proceed at the same moment. *The longest chain*: how many row writes
-//! must run sequentially whatever the number of workers, if each takes the same time; all row writes
-//! divided by it bound the gain.
+//! There are two measures. *Groups*: how many transactions could run at the same time. *The longest chain*: how many row writes
+//! must run sequentially, with any number of workers, if each write takes the same time. All row writes divided by the
+//! longest chain are the greatest possible speedup.
 
 mod writesets;
 
@@ -20,7 +21,7 @@ pub use crate::log_parallelism::writesets::{GroupSize, Groups};
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{Body, Transaction};
 
-/// Keys that are remembered: about 100 MB of memory.
+/// The most keys that are remembered, which take about 100 MB of memory.
 const REMEMBERED_KEYS: usize = 1 << 20;
 
 /// Analyses a log, transaction by transaction.
@@ -41,23 +42,23 @@ pub struct Analysis {
 pub struct Report {
     /// The number of transactions in the log.
     pub transactions: u64,
-    /// Barriers among them, which are applied alone: DDL, statements, XA.
+    /// Barriers among the transactions; each is applied alone (DDL, statements, XA).
     pub barriers: u64,
-    /// Row writes, and one for each barrier.
+    /// Row writes. A barrier counts as one.
     pub row_writes: u64,
     /// Commit groups by the dependency information in the log.
     pub by_log: Groups,
-    /// Levels of the policy `transactions`: those of one level conflict with none of it, and with one or more of the previous
-    /// level.
+    /// Groups by the policy `transactions`. A transaction conflicts with no transaction of its group, and with at least one of the
+    /// previous group.
     pub by_writesets: Groups,
-    /// The longest chains, one for each way of applying.
+    /// The longest chain for each way of applying the log.
     pub chains: Vec<Chain>,
-    /// Tables without a primary key: their rows are written sequentially.
+    /// Tables without a primary key. Their rows are written sequentially.
     pub tables_without_primary_key: Vec<String>,
-    /// Tables with a primary key that is missing in the log; counted as having none.
+    /// Tables whose primary key the log does not contain. They are counted as tables without one.
     pub tables_with_unknown_primary_key: Vec<String>,
-    /// Keys forgotten because of the memory limit. A write that uses one of them again counts as waiting for all of them, so
-    /// that the figures are too low rather than too high.
+    /// Keys forgotten because of the memory limit. If a write uses a forgotten key again, it counts as waiting for all forgotten
+    /// keys. The reported parallelism is therefore too low rather than too high.
     pub forgotten_keys: u64,
 }
 
@@ -66,14 +67,14 @@ pub struct Report {
 pub struct Chain {
     /// How the log is applied: `serial`, `log` (by its dependency information), `transactions`, `rows`.
     pub policy: &'static str,
-    /// The number of row writes on it.
+    /// The number of row writes in the chain.
     pub row_writes: u64,
-    /// All row writes divided by those.
+    /// All row writes of the log, divided by `row_writes`.
     pub parallelism: f64,
 }
 
 impl Analysis {
-    /// For transactions up to this size.
+    /// Creates an analysis that accepts transactions up to this size.
     pub fn new(max_transaction_bytes: u64) -> Self {
         Self {
             decoder: Decoder::new(max_transaction_bytes),
@@ -90,7 +91,7 @@ impl Analysis {
     /// Adds the next transaction of the log.
     ///
     /// # Errors
-    /// When it cannot be decoded.
+    /// If the transaction cannot be decoded.
     pub fn add(&mut self, framed: &FramedTransaction) -> Result<(), DecodeFailure> {
         let transaction = self.decode(framed)?;
         let writes = match &transaction.body {
@@ -127,7 +128,7 @@ impl Analysis {
         parsed.finish(|name| shapes.get(name).cloned())
     }
 
-    /// The report on all transactions so far.
+    /// Returns the report on all transactions added so far.
     pub fn report(mut self) -> Report {
         self.clock.close_group();
         let end = self.writesets.end;
@@ -159,29 +160,29 @@ impl Analysis {
 
 // The log's own dependency information: `last_committed` and `sequence_number` of each transaction.
 //
-// A group is the longest run of consecutive transactions that could proceed at the same moment: none of them depends on
-// the group's first transaction or a later one. For the longest chain, a transaction begins when all up to its `last_committed` are
-// finished, as in MySQL's parallel replica.
+// A group is the longest run of consecutive transactions of which none depends on the first one or a later one; they could run at
+// the same time. For the longest chain, a transaction begins when all transactions up to its `last_committed` are finished, as in
+// MySQL's parallel replica.
 
 #[derive(Debug, Default)]
 struct ClockedLog {
     counts: GroupCounts,
-    /// The open group: its first transaction's number, and its size.
+    /// The open group: the sequence number of its first transaction, and its size.
     first: i64,
     size: u64,
-    /// Numbers since the clock began, each with the time when all up to it are finished.
+    /// The sequence numbers since they last restarted, each with the time when all transactions up to it are finished.
     finished: Vec<(i64, u64)>,
-    /// When everything before the clock began is finished.
+    /// When everything before that restart is finished.
     base: u64,
-    /// Row writes on the longest chain.
+    /// The length of the longest chain so far, in row writes.
     end: u64,
 }
 
 impl ClockedLog {
-    /// Adds the next transaction, with this number of row writes.
+    /// Adds the next transaction, which has `writes` row writes.
     fn add(&mut self, clock: LogicalClock, writes: u64) {
         let last = self.finished.last().map(|(number, _)| *number);
-        // Each file of a server begins again.
+        // Sequence numbers restart in each binlog file.
         if last.is_none_or(|last| clock.sequence_number <= last) {
             self.close_group();
             self.finished.clear();
@@ -235,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_group_ends_before_its_dependents() {
-        // [lag]'s example: 1786 to 1789 are parallel; 1790 depends on one of them; 1791 on none from there on.
+        // The example of [lag]: 1786 to 1789 are parallel. 1790 depends on one of them. 1791 depends on no transaction from 1790
+        // on.
         let log = log(&[
             (1784, 1785),
             (1785, 1786),

@@ -1,4 +1,4 @@
-//! Conflicts in a log as the policies `transactions` and `rows` find them.
+//! Finds the conflicts in a log that the policies `transactions` and `rows` would find.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,19 +13,19 @@ use crate::keys::{Access, Fold, KeyAccess, KeyHash};
 use crate::schema::{ColumnShape, KeyShape, TableShape};
 use crate::transaction::{Body, RowChanges, Transaction};
 
-/// Levels of all transactions that were added so far.
+/// The levels of all transactions added so far. A transaction's level is one more than the highest level for which it waits.
 #[derive(Debug)]
 pub(super) struct Writesets {
     pub(super) uses: LastUses,
     /// The number of transactions of each level, from level 1 on.
     levels: Vec<u64>,
     pub(super) end: Moment,
-    /// When the last barrier is done.
+    /// When the last barrier is finished.
     barrier: Moment,
 }
 
 impl Writesets {
-    /// An empty log; at most this many keys are remembered.
+    /// Creates the state for an empty log; at most this many keys are remembered.
     pub(super) fn new(remembered_keys: usize) -> Self {
         Self {
             uses: LastUses::new(remembered_keys),
@@ -60,7 +60,7 @@ impl Writesets {
     }
 
     fn rows(&mut self, changes: &RowChanges) -> Moment {
-        // One without rows waits for barriers, too.
+        // A transaction without rows waits for barriers, too.
         let mut start = self.barrier;
         let mut row_end = start.row_end;
         let mut ends = Vec::with_capacity(changes.rows.len());
@@ -86,7 +86,7 @@ impl Writesets {
         done
     }
 
-    /// Levels as groups: the transactions of one could proceed at the same moment.
+    /// Returns the levels as groups: the transactions of one level could run at the same time.
     pub(super) fn groups(&self) -> GroupCounts {
         let mut counts = GroupCounts::default();
         self.levels.iter().for_each(|size| counts.add(*size));
@@ -94,21 +94,21 @@ impl Writesets {
     }
 }
 
-// The last use of each key.
+// The last uses of each key.
 
-/// Completion time by each measure; each only ever grows along a chain.
+/// When a transaction or a row write is finished, by three measures. Along a chain of conflicts each measure only grows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// The transaction's level: one more than the highest that it waits for.
+    /// The transaction's level: one more than the highest level for which it waits.
     pub(super) level: u64,
-    /// Row writes up to the end of the transaction, when transactions wait as a whole.
+    /// Row writes up to the end of the transaction, if transactions wait for whole transactions.
     pub(super) transaction_end: u64,
-    /// Row writes up to this row's, when rows wait for rows.
+    /// Row writes up to the end of this row's write, if rows wait for rows.
     pub(super) row_end: u64,
 }
 
 impl Moment {
-    /// The later one, by each measure separately.
+    /// Returns the later moment, by each measure separately.
     pub(super) fn max(self, other: Self) -> Self {
         Self {
             level: self.level.max(other.level),
@@ -124,13 +124,13 @@ struct Use {
     shared: Moment,
 }
 
-/// The last uses of the remembered keys. When there are too many, the older half is forgotten: a use of one of
-/// those waits for all of them.
+/// The last uses of the remembered keys. Above the limit the older half is forgotten. A use of a forgotten key counts as waiting for
+/// all forgotten keys.
 #[derive(Debug)]
 pub(super) struct LastUses {
     uses: HashMap<KeyHash, Use>,
     limit: usize,
-    /// Everything not remembered is done at this moment.
+    /// When all uses of forgotten keys are finished.
     floor: Moment,
     /// The number of keys forgotten because of the memory limit.
     pub(super) forgotten: u64,
@@ -146,7 +146,7 @@ impl LastUses {
         }
     }
 
-    /// The completion of everything that a use of a key waits for.
+    /// Returns when everything is finished for which a use of this key waits.
     pub(super) fn before(&self, key: KeyAccess) -> Moment {
         let Some(last) = self.uses.get(&key.key) else {
             return self.floor;
@@ -194,10 +194,10 @@ impl Use {
     }
 }
 
-// A table's shape, as far as the log alone shows it.
+// A table's shape, as far as the log shows it.
 
-/// The shape of a table by its table map, and whether the log would show a primary key of it. Unique and foreign keys are not in the
-/// log.
+/// Returns the shape of a table by its table map, and whether the table map would contain a primary key if there were one. The log
+/// does not contain unique and foreign keys.
 pub(super) fn shape_of(table: &LoggedTable) -> Result<(TableShape, bool), DecodeError> {
     let map = TableMap::decode(EventRef::new(&table.map)?)?;
     let columns = Columns::of(&map)?;
@@ -226,33 +226,33 @@ pub(super) struct GroupCounts(BTreeMap<u64, u64>);
 /// Groups of transactions that could proceed at the same moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Groups {
-    /// Transactions in all of them.
+    /// The number of transactions in all groups.
     pub transactions: u64,
-    /// The number of groups of any size.
+    /// The number of groups.
     pub groups: u64,
-    /// Transactions in a group, on average; 0 without any.
+    /// The average number of transactions in a group; 0 if there is no group.
     pub average_size: f64,
-    /// By size, the smallest first.
+    /// The groups by size, the smallest size first.
     pub sizes: Vec<GroupSize>,
 }
 
 /// The groups of one size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GroupSize {
-    /// The number of transactions in each of them.
+    /// The number of transactions in each of these groups.
     pub size: u64,
-    /// Transactions in all of them.
+    /// The number of transactions in all of these groups.
     pub transactions: u64,
-    /// Share of all transactions that are in such groups.
+    /// The percentage of all transactions that are in these groups.
     pub percent_of_transactions: f64,
-    /// The number of such groups.
+    /// The number of these groups.
     pub groups: u64,
-    /// Share of such groups among all groups.
+    /// The percentage of all groups that have this size.
     pub percent_of_groups: f64,
 }
 
 impl GroupCounts {
-    /// Counts a group; an empty one does not count.
+    /// Counts a group of this size; an empty group is not counted.
     pub(super) fn add(&mut self, size: u64) {
         if size > 0 {
             *self.0.entry(size).or_default() += 1;

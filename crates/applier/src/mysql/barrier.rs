@@ -1,6 +1,6 @@
-//! A barrier: everything that is not just rows, with the session of its events. One statement of the log at a time, since its
-//! outcome decides the next step. Our own statements go in one packet before it and one after it: nothing else is applied during a
-//! barrier, and each awaited answer is a round trip.
+//! Applies a barrier: a transaction that is not just rows, with the session settings in its events. Statements of the log are sent
+//! one at a time, because the result of each decides the next step. The applier's own statements are sent in one packet before and
+//! one packet after each of them, because every awaited answer costs a round trip, and nothing else is applied during a barrier.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ use crate::schema::TableName;
 use crate::transaction::{Barrier, BarrierEnd, Statement, Step, Transaction};
 
 impl MysqlSession {
-    /// Applies a barrier, and restores the session. The note about the tables `for_good` was written before.
+    /// Applies a barrier, and restores the session. The caller has already written the note about the tables `for_good`.
     pub(super) async fn barrier(
         &mut self,
         transaction: &Transaction,
@@ -48,13 +48,13 @@ impl MysqlSession {
         match done {
             Ok(()) | Err(WriteError::Lost(_)) => done,
             Err(error) if self.revert(barrier).await? => {
-                // Whatever happens to the session.
+                // The error is the same if the session cannot be restored.
                 let _ = self.restore(barrier).await;
                 Err(half_written(error, &barrier.tables()))
             }
             Err(error) => {
                 if !for_good.is_empty() {
-                    // No change of the begun transaction remains.
+                    // The rollback removed all changes, so the note is removed, too.
                     self.note(None).await?;
                 }
                 self.restore(barrier).await?;
@@ -68,23 +68,23 @@ impl MysqlSession {
         transaction: &Transaction,
         barrier: &Barrier,
     ) -> Result<(), WriteError> {
-        // Under autocommit, with a BEGIN where it is needed: without it, XA START would use the GTID up on a server without a
-        // binlog.
+        // Run with autocommit, and with BEGIN where it is needed. Without autocommit, XA START would use up the GTID on a server
+        // without a binlog.
         self.script.context = None;
         let has_statements = has_statements(barrier);
         let mut prepare = vec![for_barrier(has_statements, &self.shared.options).into_bytes()];
         prepare.extend(barrier.context.as_ref().map(rows_statement));
         if is_xa(barrier) && !self.shared.options.target_binlog {
-            // After a crash a server with a binlog rolls back prepared transactions that are not in it.
+            // A server with a binlog rolls back prepared transactions after a crash if its binlog does not contain them.
             prepare.push(b"SET sql_log_bin=1".to_vec());
         }
         prepare.extend(before_all(contexts(barrier)));
-        // A failure without BEGIN uses up the named GTID.
+        // If a statement without BEGIN fails, it uses up the GTID that was set; so the GTID is set again.
         let named_alone = match barrier.end {
             BarrierEnd::ByItself => vec![RELEASE.to_vec(), begin(transaction)],
             BarrierEnd::Commit | BarrierEnd::Rollback | BarrierEnd::Xa(_) => Vec::new(),
         };
-        // A query after SET gtid_next would use up the GTID where no BEGIN follows.
+        // Done before `SET gtid_next`: a query after it would use up the GTID if no BEGIN follows.
         self.learn_collations(barrier, &mut prepare).await?;
         prepare.push(begin(transaction));
         if matches!(barrier.end, BarrierEnd::Commit | BarrierEnd::Rollback) {
@@ -115,8 +115,8 @@ impl MysqlSession {
         }
     }
 
-    /// A statement with its settings, after statements of ours, of which those in `again` are repeated when an optional one
-    /// fails. A statement that failed on the source must fail here in the same way.
+    /// Runs a statement of the log with its settings, after the applier's statements in `before`. If an optional one of these
+    /// fails, those in `again` are repeated. A statement that failed on the source must fail here in the same way.
     async fn statement(
         &mut self,
         mut before: Vec<Vec<u8>>,
@@ -137,8 +137,8 @@ impl MysqlSession {
                 "the statement depends on the account that ran it on its source, and {why}: {shown}"
             ))
         })?;
-        // The context is in UTF-8, whatever the previous statement was in. (No statement may come between a CREATE TABLE …
-        // START TRANSACTION and its rows, so this is not done after one.)
+        // The settings are in UTF-8, whatever character set the previous statement was in. (The character set is not reset after a
+        // statement, because no statement may come between a CREATE TABLE … START TRANSACTION and its rows.)
         before.push(b"SET NAMES utf8mb4".to_vec());
         let use_schema = use_statement(event.header(), &query);
         let at_use = use_schema.is_some().then_some(before.len());
@@ -149,7 +149,7 @@ impl MysqlSession {
         before.push(context_statement(event.header(), &query, &context));
         let ran = self.run_as_far(&before).await?;
         if let Some(error) = ran.error {
-            // The source's session may have had a default schema that is gone, and not have needed it.
+            // The source's session may have had a default schema that no longer exists, and that its statement did not need.
             if at_use != Some(ran.done) || error.code != code::UNKNOWN_SCHEMA {
                 return Err(write_error(&error));
             }
@@ -168,7 +168,7 @@ impl MysqlSession {
         match (ended, query.error_code) {
             (Ok(_), 0) => Ok(()),
             (Err(LinkError::Server(error)), expected) if error.code == expected => Ok(()),
-            // It was rolled back here before, and then the session was lost.
+            // A first attempt executed the XA ROLLBACK here before its session was lost.
             (Err(LinkError::Server(error)), _)
                 if error.code == code::XA_UNKNOWN
                     && StatementKind::of(&query.statement) == StatementKind::XaRollback =>
@@ -183,7 +183,7 @@ impl MysqlSession {
         }
     }
 
-    /// Runs a statement of the log, and logs the sessions that block it.
+    /// Runs a statement of the log. While it waits, the sessions that block it are logged.
     async fn ask(&mut self, text: &[u8], query: &Query<'_>) -> Result<QueryResult, LinkError> {
         let logging = log_holders(&self.shared.options, self.id(), &query.statement);
         tokio::select! {
@@ -195,9 +195,9 @@ impl MysqlSession {
 
     /// Retries a statement that the target refused because `log_bin_trust_function_creators` is off, with the setting on.
     ///
-    /// It was on at the source. The setting is server-wide, and restricts only the creation of functions and
-    /// triggers, which no client may do at a follower. It is off before, or nothing would have been refused. If the
-    /// process is killed at this point, it stays on until the target is restarted or it is reset.
+    /// The setting was on at the source. It is server-wide, and restricts only the creation of functions and triggers, which no
+    /// client may do at a follower. It was off before, since the target would not have refused the statement otherwise. If the
+    /// process is killed while the setting is on, it stays on until the target is restarted or an operator resets it.
     async fn trusted(
         &mut self,
         refused: Result<QueryResult, LinkError>,
@@ -211,7 +211,7 @@ impl MysqlSession {
         let ran = self.run_as_far(&before).await?;
         let ended = match ran.error {
             None => Ok(self.ask(text, query).await),
-            // The account may not set it: the refusal names the remedy.
+            // The account may not change the setting. The original refusal names the remedy.
             Some(_) if ran.done <= 1 => {
                 trusting.ended();
                 return Ok(refused);
@@ -224,7 +224,7 @@ impl MysqlSession {
         ended
     }
 
-    /// The assignment for a variable's event.
+    /// Returns the assignment for an event that sets a variable.
     fn variable(&self, event: &Bytes) -> Result<Vec<u8>, WriteError> {
         let event = EventRef::new(event).map_err(unreadable)?;
         Ok(match event.event_type() {
@@ -247,7 +247,7 @@ impl MysqlSession {
         })
     }
 
-    /// Queries the character sets and names of the collations of the barrier's user variables, after running `prepare`. They are
+    /// Runs `prepare`, then queries the names of the collations and character sets of the barrier's user variables. They are
     /// constant while the server runs.
     async fn learn_collations(
         &mut self,
@@ -276,14 +276,14 @@ impl MysqlSession {
         Ok(())
     }
 
-    /// Ensures that the transaction's GTID is executed, and restores the session. A statement that committed nothing still
-    /// has the GTID; `XA ROLLBACK` and `ROLLBACK` release it unused.
+    /// Ensures that the transaction's GTID is executed, and restores the session. After a statement that committed nothing, the
+    /// session still owns the GTID. `XA ROLLBACK` and `ROLLBACK` release it unused.
     async fn end(
         &mut self,
         transaction: &Transaction,
         barrier: &Barrier,
     ) -> Result<(), WriteError> {
-        // An empty transaction, which the server skips when it has the GTID.
+        // An empty transaction with this GTID. The server skips it if the GTID is executed already.
         let mut all = vec![RELEASE.to_vec(), begin(transaction)];
         all.extend([b"COMMIT".to_vec(), RELEASE.to_vec()]);
         let taken = all.len();
@@ -295,19 +295,19 @@ impl MysqlSession {
         }
         match ran.error {
             None => Ok(()),
-            // The transaction is applied, and the session unusable.
+            // The transaction is applied, but the session is unusable.
             Some(error) if ran.done >= taken => Err(lost(error.into())),
             Some(error) => Err(write_error(&error)),
         }
     }
 
-    /// Reverts a failed barrier as far as possible. Returns whether some changes stay.
+    /// Reverts a failed barrier as far as possible. Returns whether changes remain.
     async fn revert(&mut self, barrier: &Barrier) -> Result<bool, WriteError> {
         match self.connection.execute("ROLLBACK").await {
             Err(LinkError::Server(error)) if error.code == code::XA_WRONG_STATE => {}
             Ok(_) => {
                 let warnings = self.connection.query("SHOW WARNINGS").await;
-                // Without an answer that is unknown, as for a lost session.
+                // If the query fails, it is unknown whether changes remain, as for a lost session.
                 let warnings = warnings.map_err(lost)?;
                 let mut codes = warnings.rows.iter().filter_map(|row| row.text("Code"));
                 return Ok(codes.any(|code| code == NOT_ROLLED_BACK));
@@ -319,7 +319,7 @@ impl MysqlSession {
             Some(String::from_utf8_lossy(id.strip_prefix(b"XA START ")?).into_owned())
         });
         let id = started.unwrap_or_default();
-        // Ended already, when that fails.
+        // XA END fails if the XA transaction has already ended.
         match self.connection.execute(format!("XA END {id}")).await {
             Err(error) if error.server_code().is_none() => return Err(lost(error)),
             _ => {}
@@ -333,7 +333,7 @@ impl MysqlSession {
         restored.map_err(|error| WriteError::Lost(error.to_string()))
     }
 
-    /// Statements that restore the session's state from before the barrier.
+    /// Returns the statements that restore the session's state from before the barrier.
     fn as_before(&self, barrier: &Barrier) -> Vec<String> {
         let mut all = vec!["SET gtid_next='AUTOMATIC'".to_owned()];
         if is_xa(barrier) && !self.shared.options.target_binlog {
@@ -344,7 +344,7 @@ impl MysqlSession {
         all
     }
 
-    /// Runs statements that the applier needs around those of the log.
+    /// Runs the applier's own statements; fails if one of them fails.
     async fn run<S: AsRef<[u8]>>(
         &mut self,
         statements: impl IntoIterator<Item = S>,
@@ -353,7 +353,7 @@ impl MysqlSession {
         error.map_or(Ok(()), |error| Err(write_error(&error)))
     }
 
-    /// Runs statements of ours in one packet, up to the first that fails.
+    /// Runs the applier's own statements in one packet, up to the first that fails.
     pub(super) async fn run_as_far<S: AsRef<[u8]>>(
         &mut self,
         statements: impl IntoIterator<Item = S>,
@@ -367,12 +367,12 @@ impl MysqlSession {
 
     // Irreversible transactions.
 
-    /// The tables that a barrier changes irreversibly, or may change.
+    /// Returns the tables that a barrier changes irreversibly, or may change irreversibly.
     pub(super) async fn written_for_good<'a>(
         &mut self,
         barrier: &'a Barrier,
     ) -> Result<Cow<'a, [TableName]>, WriteError> {
-        // Standalone statements change tables, not rows, and a retry finds them changed.
+        // Statements that commit implicitly change tables, not rows. If such a statement is retried, it finds the tables changed.
         let by_statements = barrier.end != BarrierEnd::ByItself && has_statements(barrier);
         if !by_statements || !barrier.without_transactions.is_empty() {
             return Ok(Cow::Borrowed(&barrier.without_transactions));
@@ -396,7 +396,7 @@ impl MysqlSession {
         Ok(Cow::Owned(tables))
     }
 
-    /// Runs a query outside of any transaction. A GTID may still be named, which a query would use up.
+    /// Runs a query outside of any transaction. Resets `gtid_next` first, because a query would use up a GTID that is still set.
     pub(super) async fn asked(&mut self, question: &str) -> Result<QueryResult, WriteError> {
         let named = self.connection.execute("SET gtid_next='AUTOMATIC'").await;
         named.map_err(link_error)?;
@@ -405,7 +405,8 @@ impl MysqlSession {
         Ok(answer)
     }
 
-    /// Call this before a barrier begins that changes these tables irreversibly, or may change them.
+    /// Writes the note about a barrier that changes tables irreversibly, or may do so; to be called before it begins. Fails if the
+    /// note shows that the barrier has already begun before.
     pub(super) async fn begin_for_good(
         &mut self,
         gtid: Gtid,
@@ -431,7 +432,7 @@ impl MysqlSession {
     }
 
     async fn note(&mut self, gtid: Option<Gtid>) -> Result<(), WriteError> {
-        // Also in case the row can no longer be written.
+        // Also kept in memory, in case the row cannot be written.
         *locked(&self.shared.for_good.last) = gtid;
         if self.usable_checkpoint().is_none() {
             return Ok(());
@@ -449,19 +450,20 @@ impl MysqlSession {
     }
 }
 
-/// `Some non-transactional changed tables couldn't be rolled back`: the warning of a ROLLBACK after which changes stay.
+/// `Some non-transactional changed tables couldn't be rolled back`: the warning of a ROLLBACK after which changes remain.
 const NOT_ROLLED_BACK: &str = "1196";
 
-/// How long the list of the server's tables without transactions is valid: a client may create one. Changes by the log are
-/// noticed immediately.
+/// How long the list of the server's tables without transactions is valid, since a client may create such a table. A barrier that
+/// changes tables invalidates the list immediately.
 const KNOWN_FOR: Duration = Duration::from_secs(10);
-/// Only messages name them, and one is enough.
+/// The most tables in the list. Only messages name them, and one is enough.
 const NAMED: usize = 10;
 
 const TRUST: &[u8] = b"SET GLOBAL log_bin_trust_function_creators = 1";
 const DISTRUST: &str = "SET GLOBAL log_bin_trust_function_creators = 0";
 
-/// The setting is on at the target. A drop switches it off, also where the session is lost or abandoned.
+/// Guard while the setting is on at the target. Dropping it switches the setting off, even if the session is lost or its call is
+/// dropped.
 struct Trusting(Option<ConnectOptions>);
 
 impl Trusting {
@@ -488,12 +490,12 @@ impl Drop for Trusting {
     }
 }
 
-/// No transaction is named.
+/// Resets `gtid_next`, so that no GTID is set.
 const RELEASE: &[u8] = b"SET gtid_next='AUTOMATIC'";
 
 fn begin(transaction: &Transaction) -> Vec<u8> {
     let mut begin = Vec::new();
-    // Its origin matters to a statement whether or not it is logged here.
+    // The original commit time and server version affect a statement whether or not it is logged here.
     append_begin(transaction, true, &mut begin);
     begin
 }
@@ -505,7 +507,8 @@ fn statements(barrier: &Barrier) -> impl Iterator<Item = &Statement> {
     })
 }
 
-/// The session requirements of the barrier's statements. An unreadable one is refused when its turn comes.
+/// Returns the session contexts of the barrier's statements. A statement with an unreadable context is skipped here, and refused
+/// when it is run.
 fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
     statements(barrier).filter_map(|statement| match query_of(statement)?.status_variables {
         Cow::Borrowed(variables) => SessionContext::decode(variables).ok(),
@@ -513,13 +516,12 @@ fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
     })
 }
 
-/// True if a barrier is a phase of an XA transaction.
+/// Whether a barrier is a phase of an XA transaction.
 fn is_xa(barrier: &Barrier) -> bool {
     statements(barrier).any(is_phase)
 }
 
-/// True if a barrier has statements with changes of their own, not only rows, savepoints and the phases of XA
-/// transactions.
+/// Whether a barrier contains statements with changes of their own: other than rows, savepoints and the phases of XA transactions.
 fn has_statements(barrier: &Barrier) -> bool {
     let is_savepoint =
         |query: Query<'_>| StatementKind::of(&query.statement) == StatementKind::Savepoint;
@@ -527,7 +529,7 @@ fn has_statements(barrier: &Barrier) -> bool {
         .any(|statement| !is_phase(statement) && !query_of(statement).is_some_and(is_savepoint))
 }
 
-/// True if a statement is of an XA transaction itself.
+/// Whether a statement is XA START, XA END or another phase of an XA transaction.
 fn is_phase(statement: &Statement) -> bool {
     query_of(statement).is_some_and(|query| {
         let word = query.statement.get(..3);
@@ -548,7 +550,7 @@ fn unreadable(error: binlog_format::DecodeError) -> WriteError {
     ))
 }
 
-/// A statement that fails here and did not on its source, with its text.
+/// The refusal of a statement that fails here but succeeded on its source; the message has the statement's text.
 fn of_statement(error: &ServerError, query: &Query<'_>) -> WriteError {
     let mut refused = write_error(error);
     if let WriteError::Refused(refusal) = &mut refused {

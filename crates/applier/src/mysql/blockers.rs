@@ -1,5 +1,5 @@
-//! The sessions that block another one: by row locks, and by locks of tables. A statement of the log waits for a table for as long as
-//! it may run, and readers of its table queue after it, so the sessions that hold the table are logged.
+//! Finds the sessions that block another session, by row locks or by metadata locks. A statement of the log waits for a metadata lock
+//! as long as it may run, and queries that use its table queue after it. Therefore the sessions that hold the lock are logged.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::mysql::options::MysqlOptions;
 /// Interval of the repeated log message.
 const LOGGED_EVERY: Duration = Duration::from_secs(600);
 
-/// Logs the sessions that block another one, once its statement has taken as long as a usual lock wait; never ends.
+/// Logs the sessions that block session `waiting`, after its statement has taken as long as the lock wait timeout. Never returns.
 pub(super) async fn log_holders(
     options: &MysqlOptions,
     waiting: SessionId,
@@ -40,7 +40,7 @@ pub(super) async fn log_holders(
     }
 }
 
-/// The sessions that block another one by metadata locks: on a table, or for a backup.
+/// Returns the sessions that block another session by metadata locks: on a table, or for a backup.
 async fn holders(options: &MysqlOptions, waiting: SessionId) -> Result<Vec<String>, LinkError> {
     let query = format!(
         "SELECT DISTINCT CONCAT('session ', holder.processlist_id, ' of ', holder.processlist_user, ' on ', held.object_type, \
@@ -61,9 +61,9 @@ async fn holders(options: &MysqlOptions, waiting: SessionId) -> Result<Vec<Strin
     Ok(holders.map(str::to_owned).collect())
 }
 
-// The holders of row locks that a session waits for.
+// The holders of row locks for which a session waits.
 
-/// The sessions that block another one by InnoDB's row locks.
+/// Returns the query for the sessions that block another session by InnoDB row locks.
 pub(super) fn blockers_query(waiting: SessionId) -> String {
     format!(
         "SELECT DISTINCT holder.processlist_id FROM performance_schema.data_lock_waits AS waits \

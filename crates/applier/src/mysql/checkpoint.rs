@@ -1,8 +1,9 @@
-//! The applier's table in a target. Its first row records transactions that were committed as one.
+//! The applier's own table in a target. Its first row, the checkpoint, records transactions that were committed as one.
 //!
-//! Transactions of the log that commit as one transaction of the target have no GTIDs of their own there. So each batch writes
-//! into one row, in its own transaction and right before its COMMIT: its number, instead of its predecessor's, and the
-//! transactions committed with it that are not in `gtid_executed` yet. They are added there after the commit (`publishing`).
+//! Transactions of the log that commit as one transaction of the target have no GTIDs of their own there. So each batch
+//! updates the checkpoint in its own transaction, directly before its COMMIT. It replaces the previous batch's number by its
+//! own. It also writes the GTIDs of its transactions, and those of earlier batches that are not in `gtid_executed` yet. They
+//! are added to `gtid_executed` after the commit (module `publishing`).
 //!
 //! ```text
 //! session of k      rows │ row: k, if it is k-1 │ COMMIT k: visible, locks go ···· force ·│ answer │ k is published
@@ -12,12 +13,12 @@
 //!
 //! What the row ensures:
 //!
-//! * **The order.** A batch finds its predecessor's number only when that is committed. A write that finds another number
-//!   fails, and with it the packet, before the COMMIT. InnoDB shows a transaction and releases its locks before it syncs
-//!   its log, so that the next one proceeds and shares the sync.
-//! * **Once.** A call of a lost session, or of another applier, may still be in progress. Whichever commits first, the
-//!   other one finds an unexpected number.
-//! * **After a crash,** the row names the transactions that are in the tables and not in `gtid_executed`.
+//! * **The order.** A batch finds its predecessor's number only if the predecessor is committed. If the update finds another
+//!   number, it fails, and the server does not run the COMMIT that follows in the same packet. InnoDB makes a transaction
+//!   visible and releases its locks before it syncs its log, so the next batch can proceed and shares the sync.
+//! * **Once.** A call of a lost session, or of another applier, may still be in progress. After one of them commits, the other
+//!   one finds an unexpected number.
+//! * **After a crash,** the row contains the transactions that are in the tables and not in `gtid_executed`.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -36,14 +37,14 @@ use crate::mysql::outcome::refused_by_us;
 use crate::schema::TableName;
 use crate::transaction::{Barrier, SchemaChange};
 
-/// The table. The batches' row has the `id` 1; the other row is for transactions that cannot be rolled back.
+/// The table. The row with `id` 1 is the checkpoint; the row with `id` 2 is for transactions that cannot be rolled back.
 pub(super) const TABLE: &str = "witness_applier.checkpoint";
-/// Privileges that an account needs on its schema; CREATE only where it is missing.
+/// Privileges that an account needs on the table's schema. CREATE is needed only if the table is missing.
 pub(super) const RIGHTS: &str = "CREATE, SELECT, INSERT, UPDATE";
-/// `BIGINT UNSIGNED value is out of range`: the error of a write of the row that does not find its predecessor's number.
+/// `BIGINT UNSIGNED value is out of range`: the error of an update that does not find the predecessor's number.
 pub(super) const OUT_OF_RANGE: u16 = 1690;
 
-/// The statements that create the table where it is missing.
+/// The statements that create the table if it is missing.
 pub(super) const MAKE: [&str; 3] = [
     "CREATE DATABASE IF NOT EXISTS witness_applier",
     "CREATE TABLE IF NOT EXISTS witness_applier.checkpoint (id TINYINT UNSIGNED NOT NULL PRIMARY KEY, \
@@ -52,36 +53,36 @@ pub(super) const MAKE: [&str; 3] = [
     "INSERT IGNORE INTO witness_applier.checkpoint VALUES (1, 1, '')",
 ];
 
-/// The writer of a number in the row.
+/// The writer of the number in the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
-    /// This batch, as one.
+    /// This batch, which committed as one transaction.
     Batch(BatchSeq),
-    /// A transaction of this run by itself, or the last answered batch.
+    /// A transaction of this run that committed separately, or the last answered batch.
     One,
     /// Another run, or another applier.
     Other,
 }
 
-/// Knowledge of one applier's sessions about the row.
+/// What the sessions of one applier have recorded about the row.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     state: Mutex<State>,
     given_up: AtomicBool,
-    /// Something must be published, or was.
+    /// Notifies that transactions must be published, or were published.
     pub(super) changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The first number of this run, and the latest one assigned.
+    /// The first number of this run, and the last number assigned.
     begun: u64,
     given: u64,
-    /// The number in the row, as far as answers show.
+    /// The number in the row, according to the answers received.
     committed: u64,
-    /// Committed, and not known to be in `gtid_executed`.
+    /// Transactions that are committed and not known to be in `gtid_executed`.
     unpublished: GtidSet,
-    /// Batches with a requested and unanswered commit.
+    /// Batches whose commit is requested and not answered.
     under_way: BTreeMap<BatchSeq, UnderWay>,
 }
 
@@ -89,12 +90,12 @@ struct State {
 struct UnderWay {
     number: u64,
     gtids: GtidSet,
-    /// It was requested before, over a lost session: that call may still commit.
+    /// The commit was requested before in a session that was then lost. That call may still commit.
     in_doubt: bool,
 }
 
 impl State {
-    /// Everything before this batch is committed, also without an answer.
+    /// Records that everything before this batch is committed, even commits that were not answered.
     fn settle_before(&mut self, batch: BatchSeq) {
         let later = self.under_way.split_off(&batch);
         for UnderWay { number, gtids, .. } in mem::replace(&mut self.under_way, later).into_values()
@@ -107,7 +108,8 @@ impl State {
 
 impl Checkpoint {
     pub(super) fn new() -> Self {
-        // Numbers begin at random, so that those of another applier are never mistaken for ours. Hashers are seeded at random.
+        // Numbers begin at random, so that numbers of another applier are not mistaken for those of this one. The hasher has a
+        // random seed.
         let random = RandomState::new().build_hasher().finish();
         let start = (random >> 2) + 1;
         Self {
@@ -123,7 +125,7 @@ impl Checkpoint {
         }
     }
 
-    /// An unused number, for the row to begin with.
+    /// Begins a run. Returns an unused number for the row.
     pub(super) fn begin(&self) -> u64 {
         let mut state = locked(&self.state);
         state.given += 1;
@@ -133,8 +135,8 @@ impl Checkpoint {
         state.given
     }
 
-    /// The statement by which a batch takes its turn to commit as one. To be followed by [`Self::committed`] or
-    /// [`Self::failed`], unless its outcome is unknown.
+    /// Returns the statement by which a batch takes its turn to commit as one. The caller must then call [`Self::committed`]
+    /// or [`Self::failed`], unless the outcome is unknown.
     pub(super) fn take_turn(&self, batch: &Batch, turn: Turn) -> String {
         let mut state = locked(&self.state);
         if turn == Turn::First {
@@ -143,7 +145,7 @@ impl Checkpoint {
         }
         let before = state.under_way.range(..batch.seq).next_back();
         let before = before.map_or(state.committed, |(_, one)| one.number);
-        // A batch requested before and not known to have failed keeps its number, which identifies it.
+        // If the batch was requested before and is not known to have failed, it keeps its number, which identifies it.
         let known = state.under_way.get(&batch.seq).map(|known| known.number);
         state.given += u64::from(known.is_none());
         let number = known.unwrap_or(state.given);
@@ -160,8 +162,9 @@ impl Checkpoint {
         format!("{}, gtids='{gtids}' WHERE id=1", set_number(number, before))
     }
 
-    /// The first statement of each of some transactions of a batch, which proves that no other applier has committed it.
-    /// To be followed by [`Self::one_committed`] for each commit.
+    /// Returns numbers and statements for transactions of a batch that commit one by one. The statement comes first in its
+    /// transaction, and fails if another applier has committed. The caller must call [`Self::one_committed`] after each
+    /// commit.
     pub(super) fn guards(&self, batch: BatchSeq, count: usize) -> Vec<(u64, String)> {
         let mut state = locked(&self.state);
         state.settle_before(batch);
@@ -177,19 +180,19 @@ impl Checkpoint {
         guards
     }
 
-    /// One of those is committed.
+    /// Records that the transaction with this number of [`Self::guards`] is committed.
     pub(super) fn one_committed(&self, number: u64) {
         let mut state = locked(&self.state);
         state.committed = state.committed.max(number);
     }
 
-    /// A batch is committed as one.
+    /// Records that a batch is committed as one.
     pub(super) fn committed(&self, batch: BatchSeq) {
         locked(&self.state).settle_before(batch.next());
         self.changed.notify_waiters();
     }
 
-    /// A batch was rolled back, this time.
+    /// Records that this attempt of a batch was rolled back. An earlier attempt in a lost session may still commit.
     pub(super) fn failed(&self, batch: BatchSeq) {
         let mut state = locked(&self.state);
         if state.under_way.get(&batch).is_some_and(|one| !one.in_doubt) {
@@ -197,7 +200,8 @@ impl Checkpoint {
         }
     }
 
-    /// The row has this number: transactions recorded with it count as committed.
+    /// Records that the row contains this number, and returns who wrote it. Transactions recorded with the number count as
+    /// committed.
     pub(super) fn found(&self, number: u64) -> Whose {
         let mut state = locked(&self.state);
         let mut all = state.under_way.iter();
@@ -214,12 +218,12 @@ impl Checkpoint {
         Whose::One
     }
 
-    /// Committed transactions that are not known to be in `gtid_executed`.
+    /// Returns committed transactions that are not known to be in `gtid_executed`.
     pub(super) fn unpublished(&self) -> GtidSet {
         locked(&self.state).unpublished.clone()
     }
 
-    /// These are in `gtid_executed` now.
+    /// Records that these transactions are in `gtid_executed` now.
     pub(super) fn published(&self, gtids: &GtidSet) {
         let mut state = locked(&self.state);
         state.unpublished = state.unpublished.difference(gtids);
@@ -227,7 +231,7 @@ impl Checkpoint {
         self.changed.notify_waiters();
     }
 
-    /// Waits until everything that is known to be committed is published.
+    /// Waits until all transactions that are known to be committed are in `gtid_executed`.
     pub(super) async fn all_published(&self) {
         loop {
             let changed = self.changed.notified();
@@ -242,7 +246,7 @@ impl Checkpoint {
         self.given_up.load(Relaxed)
     }
 
-    /// No more batches commit as one; logs the reason.
+    /// Stops committing batches as one, and logs the reason.
     pub(super) fn give_up(&self, why: &str) {
         if !self.given_up.swap(true, Relaxed) {
             tracing::warn!(
@@ -255,39 +259,40 @@ impl Checkpoint {
     }
 }
 
-/// A wrong predecessor makes the sum exceed the column's type.
+/// Returns the assignment of number `own`. If the row has another number than `before`, the sum exceeds the column's type, and
+/// the update fails.
 fn set_number(own: u64, before: u64) -> String {
     format!("UPDATE {TABLE} SET n={own}+(n<>{before})*{}", u64::MAX)
 }
 
-// Irreversible transactions: those that write to tables of an engine without transactions. Their writes stay
-// after a rollback, and are duplicated by a retry.
+// Irreversible transactions: they write to tables whose engine has no transactions. A rollback does not remove such writes,
+// and a retry duplicates them.
 //
-// So each of them is applied alone, after a note: in a row of the applier's table (`id` 2), durable
-// before the first of its rows is written; in memory where there is no such table. A lost session, a killed applier
-// and a server that ends leave the note. An executed transaction is never retried; a retry of this one finds
-// the note, and stops.
+// So each of them is applied alone, after a note with its GTID. The note is a row of the applier's table (`id` 2), durable
+// before the transaction's first row is written; if there is no such table, it is in memory. The note remains if the session
+// is lost, the applier is killed, or the server ends. An executed transaction is never retried. A retry of an unexecuted one
+// finds the note, and the applier stops.
 //
-// An error answered by the server is unambiguous. Its ROLLBACK warns where changes stay, and then the applier stops. Otherwise
-// the note is removed, and a lock timeout is retried as usual.
+// If the server answers with an error, the outcome is known. If the ROLLBACK warns that changes remain, the applier stops.
+// Otherwise the note is removed, and the transaction is retried after a lock timeout as usual.
 //
-// The tables written by a statement of the log are unknown. If the server has such tables, each transaction of statements is
-// assumed to write to them.
+// It is unknown to which tables a statement of the log writes. If the server has any table without transactions, every
+// transaction with statements is assumed to write to it.
 
-/// The row of the applier's table with the last transaction begun.
+/// The `id` of the row with the GTID of the last irreversible transaction begun.
 pub(super) const NOTE: u32 = 2;
 
-/// Shared state of an applier's sessions.
+/// What an applier's sessions have recorded about irreversible transactions.
 #[derive(Debug, Default)]
 pub(super) struct Begun {
-    /// The last transaction begun; used where there is no row for it.
+    /// The last irreversible transaction begun; used if the row cannot be written.
     pub(super) last: Mutex<Option<Gtid>>,
-    /// Some of the server's tables without transactions, and the time of the query.
+    /// Some of the server's tables without transactions, and the time of the query. `None`: unknown.
     pub(super) tables: Mutex<Option<(Instant, Vec<TableName>)>>,
 }
 
 impl Begun {
-    /// A barrier has ended.
+    /// Forgets the list of tables if the barrier, which has ended, changed tables.
     pub(super) fn ended(&self, barrier: &Barrier) {
         if barrier.changes != SchemaChange::Nothing {
             *locked(&self.tables) = None;
@@ -295,7 +300,7 @@ impl Begun {
     }
 }
 
-/// Why a failed transaction must not be retried: some of its changes stay.
+/// Returns the error for a failed transaction that must not be retried because some of its changes remain.
 pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError {
     let stays = format!(
         "; and the rows that it had written before that stay in {}, whose engine takes nothing back",
@@ -310,7 +315,7 @@ pub(super) fn half_written(why: WriteError, tables: &[TableName]) -> WriteError 
     }
 }
 
-/// Why an irreversible transaction that was begun before must not begin again.
+/// Returns the refusal of an irreversible transaction that was begun before and must not begin again.
 pub(super) fn begun_before(writes: &str, tables: &[TableName], has_row: bool) -> String {
     let tables = names(tables);
     let goes_on = match has_row {
@@ -363,7 +368,7 @@ mod tests {
         Batch::new(BatchSeq(seq), Commits::AsOne, gnos.map(one).collect())
     }
 
-    /// A checkpoint with the number 1000 in its row.
+    /// Creates a checkpoint whose row has the number 1000.
     fn checkpoint() -> Checkpoint {
         let checkpoint = Checkpoint::new();
         locked(&checkpoint.state).given = 999;
@@ -398,7 +403,7 @@ mod tests {
         row.committed(second.seq);
         row.committed(third.seq);
         assert_eq!(row.unpublished().to_string(), format!("{UUID}:4-6"));
-        // A barrier was in between.
+        // A barrier had the batch number in between.
         let later = batch(11, 8..=8);
         assert_eq!(
             row.take_turn(&later, Turn::First),
@@ -432,7 +437,7 @@ mod tests {
         );
     }
 
-    /// A session was lost after its COMMIT, and the target has the batch, or has it a little later.
+    /// The session was lost after it sent COMMIT. The target has committed the batch, or does so a little later.
     #[test]
     fn a_batch_of_unknown_outcome_keeps_its_number() {
         let row = checkpoint();

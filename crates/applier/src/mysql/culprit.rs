@@ -1,5 +1,5 @@
-//! Finds the row of a transaction that the server refuses, by applying the rows one by one, in a transaction that is rolled
-//! back. Only after a failure.
+//! Finds the row that the server refuses, after a transaction has failed: applies the rows one by one in a transaction that
+//! is rolled back.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::mysql::outcome::{Failing, code, failing, refused, write_error};
 use crate::mysql::session::{FLUSH_AT, Mark, MysqlSession};
 
 impl MysqlSession {
-    /// The refusal for a failure among some rows of a rolled-back transaction of a batch.
+    /// Returns the refusal for a failure among some rows of a transaction of a batch. The transaction was rolled back.
     pub(super) async fn refusal(
         &mut self,
         batch: &Batch,
@@ -22,13 +22,13 @@ impl MysqlSession {
         if failing(error) != Failing::Refused {
             return write_error(error);
         }
-        // Rows are reported by position in their transaction.
+        // Rows are reported by their position in the transaction.
         let before = batch.rows_of(transaction).start;
         let told = |error: &ServerError, rows: Range<usize>| {
             let place = rows.start.saturating_sub(before);
             refused(error, batch.table_of(rows), Some(place))
         };
-        // It was sent alone, and a repetition is pointless.
+        // The row was sent alone, so repeating it finds nothing new.
         if error.code == server_code::PACKET_TOO_LARGE && suspects.len() == 1 {
             return told(error, suspects);
         }
@@ -41,13 +41,14 @@ impl MysqlSession {
         let error = &self.in_full(error).await;
         match found {
             Ok(Some((row, same))) if same.code == error.code => told(error, row..row + 1),
-            // It succeeded this time, or failed elsewhere: the cause is one of these rows.
+            // All rows succeeded this time, or another error occurred. The cause is one of these rows.
             _ => told(error, suspects),
         }
     }
 
-    /// The detailed error, where the server's error log has more than the client's message: a missing privilege on a table,
-    /// and columns that differ. That log is read if the account may.
+    /// Returns the error with the message in the server's error log, if it has more than the client's message: for a
+    /// missing privilege on a table, and for columns that differ. If the account may not read the error log, the error is
+    /// unchanged.
     async fn in_full(&mut self, error: &ServerError) -> ServerError {
         let mut error = error.clone();
         if error.code != code::UNKNOWN_ERROR {
@@ -60,7 +61,7 @@ impl MysqlSession {
         );
         let logged = self.asked(&query).await;
         if logged.is_err() {
-            // The query may have begun a transaction. A lost session is noticed at its next use.
+            // The query may have begun a transaction. If the session is lost, its next use reports that.
             let _ = self.rolled_back().await;
         }
         let logged = logged.ok();
@@ -75,7 +76,7 @@ impl MysqlSession {
         error
     }
 
-    /// The first row that fails by itself, and its error.
+    /// Returns the first row that the server refuses when it is sent in its own statement, and its error.
     async fn first_refused(
         &mut self,
         batch: &Batch,

@@ -1,9 +1,9 @@
-//! The target's foreign keys: which tables refer to which, and how far cascades reach.
+//! The target's foreign keys: which tables refer to which tables, and how far cascades reach.
 //!
-//! A server has no index of them by referenced table, so a query for a table's children reads all keys.
-//! Therefore they are read once, and the references are resolved here, without I/O. After a change, the affected keys are read
-//! again: of each named table, and of the tables that refer to it (their keys contain the names of renamed columns and tables).
-//! A table that a new key refers to needs no reread: the key belongs to its child.
+//! A server has no index of foreign keys by referenced table, so a query for a table's children reads all keys. Therefore all
+//! keys are read once, and references are resolved here, without I/O. After a change, the affected keys are read again: those
+//! of each named table, and those of the tables that refer to it, because they contain the names of renamed columns and tables.
+//! If a table is only the parent of a new key, its own keys are not read again: the key belongs to the child.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,34 +13,34 @@ use crate::mysql::statement_context::text_literal;
 use crate::schema::TableName;
 use crate::transaction::{Changed, SchemaChange};
 
-/// For more tables than this, all keys are read instead of those of single tables.
+/// If more tables than this are unread, all keys are read instead of the keys of single tables.
 const MOST_AT_ONCE: usize = 256;
 
-/// The known foreign keys, and which must be read before they are used. About 600 bytes for each.
+/// The known foreign keys, and the keys that must be read before use. A key takes about 600 bytes.
 #[derive(Debug, Default)]
 pub(super) struct ForeignKeys {
     of: BTreeMap<TableName, Vec<ForeignKey>>,
-    /// The tables that refer to each table, which may not exist.
+    /// The tables that refer to each table. A referenced table may not exist.
     children: HashMap<TableName, Vec<TableName>>,
     unread: Unread,
 }
 
-/// A foreign key, without the table that has it.
+/// A foreign key, without the table to which it belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForeignKey {
     pub(super) parent: TableName,
-    /// Its columns in order, with the parent's.
+    /// The key's columns in order, each with the referenced column.
     pub(super) columns: Box<[(Box<str>, Box<str>)]>,
-    /// True if the server itself changes rows of the table when one of the parent changes or goes.
+    /// Whether the server itself changes rows of this table when a row of the parent changes or is deleted.
     pub(super) cascades: bool,
 }
 
-/// The unknown keys.
+/// The keys that must be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Unread {
     #[default]
     All,
-    /// Those of some tables, and of all tables of some schemas.
+    /// The keys of some tables, and of all tables of some schemas.
     Of {
         tables: HashSet<TableName>,
         schemas: HashSet<Box<str>>,
@@ -55,9 +55,9 @@ impl Unread {
         }
     }
 
-    /// The queries: for the columns of the keys, and for those that cascade.
+    /// Returns two queries: for the columns of the keys, and for the keys that cascade.
     pub(super) fn sql(&self) -> [String; 2] {
-        // A constraint is in the schema of its table.
+        // A constraint is in the same schema as its table.
         let of = |schema: &str| match self {
             Self::All => String::new(),
             Self::Of { tables, schemas } => {
@@ -92,7 +92,7 @@ impl Unread {
     }
 }
 
-/// A column of a foreign key, as a server lists it.
+/// A column of a foreign key, from `information_schema.key_column_usage`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KeyColumn {
     pub(super) key: KeyName,
@@ -102,14 +102,14 @@ pub(super) struct KeyColumn {
     pub(super) referenced: Box<str>,
 }
 
-/// A foreign key by its table and its name.
+/// A foreign key, identified by its table and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct KeyName {
     pub(super) table: TableName,
     pub(super) constraint: Box<str>,
 }
 
-/// Reads the answer to the first question.
+/// Reads the result of the first query.
 pub(super) fn key_columns(rows: &[Row]) -> Vec<KeyColumn> {
     let read = |row: &Row| {
         Some(KeyColumn {
@@ -123,7 +123,7 @@ pub(super) fn key_columns(rows: &[Row]) -> Vec<KeyColumn> {
     rows.iter().filter_map(read).collect()
 }
 
-/// Reads the answer to the second question.
+/// Reads the result of the second query.
 pub(super) fn cascading(rows: &[Row]) -> HashSet<KeyName> {
     rows.iter().filter_map(key_name).collect()
 }
@@ -136,12 +136,12 @@ fn key_name(row: &Row) -> Option<KeyName> {
 }
 
 impl ForeignKeys {
-    /// The keys to read before use; `None` if all are known.
+    /// Returns the keys that must be read before use; `None` if all are known.
     pub(super) fn unread(&self) -> Option<Unread> {
         (self.unread != Unread::nothing()).then(|| self.unread.clone())
     }
 
-    /// Adds the answers for the unread keys.
+    /// Records the query results for the unread keys.
     pub(super) fn take(&mut self, mut columns: Vec<KeyColumn>, cascading: &HashSet<KeyName>) {
         match std::mem::replace(&mut self.unread, Unread::nothing()) {
             Unread::All => self.of.clear(),
@@ -177,7 +177,7 @@ impl ForeignKeys {
         }
     }
 
-    /// Applies a change of tables.
+    /// Marks the keys as unread that a barrier may have changed.
     pub(super) fn forget(&mut self, change: &SchemaChange) {
         let changed = match change {
             SchemaChange::Nothing => return,
@@ -213,7 +213,7 @@ impl ForeignKeys {
         self.of.get(table).map_or(&[], Vec::as_slice)
     }
 
-    /// The foreign keys of other tables, or its own, that refer to a table, each with the table that has it.
+    /// Returns the foreign keys that refer to a table, each with the table to which it belongs, which may be the same table.
     pub(super) fn to(&self, table: &TableName) -> impl Iterator<Item = (&TableName, &ForeignKey)> {
         let children = self.children.get(table).into_iter().flatten();
         children.flat_map(|child| {
@@ -222,7 +222,8 @@ impl ForeignKeys {
         })
     }
 
-    /// The tables that cascades reach from a table, however far; itself, too, where they return.
+    /// Returns all tables that cascades reach from a table, directly or indirectly. The table itself is among them if the
+    /// cascades form a cycle.
     pub(super) fn reached_from(&self, table: &TableName) -> Vec<TableName> {
         let (mut reached, mut seen) = (vec![], HashSet::new());
         let mut next = vec![table];
@@ -247,7 +248,8 @@ mod tests {
         TableName::new(schema, table)
     }
 
-    /// A foreign key of one column that is named after its parent, `child>parent`; with `=>` it cascades.
+    /// Returns foreign keys of one column as a server lists them. Each is written `child>parent`, or `child=>parent` if it
+    /// cascades.
     fn server(keys: &[&str]) -> (Vec<KeyColumn>, HashSet<KeyName>) {
         let mut cascading = HashSet::new();
         let columns = keys.iter().map(|key| {
@@ -292,7 +294,7 @@ mod tests {
         names.join(" ")
     }
 
-    /// `*`: all.
+    /// Returns the unread keys after a change; `*` for all keys.
     fn unread_behind(keys: &[&str], change: &SchemaChange) -> String {
         let mut known = known(keys);
         known.forget(change);
@@ -323,7 +325,7 @@ mod tests {
             assert_eq!(known.of(&name(&format!("t{number}"))).len(), 1);
         }
         assert_eq!(known.to(&name("hub")).count(), 3000);
-        // One more of them: its own keys are read.
+        // Another child of `hub`: only the child's own keys are read.
         known.forget(&SchemaChange::Tables(vec![
             Changed::Table(name("new")),
             Changed::Referred(name("hub")),
@@ -342,7 +344,7 @@ mod tests {
             (known.unread(), known.to(&name("hub")).count()),
             (None, 3001)
         );
-        // Too many renamed tables: all of them are read together.
+        // `hub` has more children than `MOST_AT_ONCE`, so all keys are read.
         known.forget(&table("hub"));
         assert_eq!(known.unread(), Some(Unread::All));
     }
@@ -363,9 +365,9 @@ mod tests {
             (SchemaChange::Anything, "*"),
             (table("other"), "d.other"),
             (table("c"), "d.c"),
-            // Its children's keys have its columns' names.
+            // The keys of the children contain the names of its columns.
             (table("a"), "d.B d.a d.b"),
-            // Which of them is meant is unknown here.
+            // Whether `b` or `B` is meant depends on the server.
             (table("b"), "d.B d.b d.c e.x"),
             (table("GONE"), "d.GONE d.orphan"),
             (table("self"), "d.self"),
@@ -381,7 +383,7 @@ mod tests {
     fn reread_keys_replace_known_ones() {
         let mut known = known(&["b>a", "c>a", "c>b", "e.x>c"]);
         known.forget(&table("c"));
-        // It refers to itself now, and the schema's tables are unchanged.
+        // `c` now refers to itself. The tables of the schema are unchanged.
         let (columns, cascading) = server(&["c=>c", "e.x>c"]);
         known.take(columns, &cascading);
         assert_eq!(known.unread(), None);
@@ -438,7 +440,7 @@ mod tests {
         };
         let names: Vec<&str> = key.columns.iter().map(|(column, _)| &**column).collect();
         assert_eq!(names, ["a", "second"]);
-        // Names that differ in their case may be of two tables.
+        // Names that differ only in case may mean two tables.
         assert_eq!(
             (known.of(&name("A")).len(), known.of(&name("a")).len()),
             (1, 0)

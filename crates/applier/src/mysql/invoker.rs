@@ -1,10 +1,10 @@
-//! Writes the account by which a statement was run on its source into the statement. Pure.
+//! Writes the account that ran a statement on its source into the statement. Pure.
 //!
-//! mysqld logs most statements about the session's account with that account in them. Some it logs as the client's
-//! text, with the account in an extra field ([`SessionContext::invoker`]), for its own replica threads: `DROP USER`,
-//! `RENAME USER` and `REVOKE` of CURRENT_USER(), and ALTER EVENT without a definer, which makes the invoker the definer.
-//! Only a replica thread can receive that field. Statements that are not fully understood are refused: they would run for the
-//! applier's own account.
+//! Some statements depend on the session's account. mysqld logs most of them with the account in the text. It logs these as
+//! the client's text, with the account in an extra field ([`SessionContext::invoker`]) for its own applier threads: `DROP
+//! USER`, `RENAME USER` and `REVOKE` with CURRENT_USER(), and ALTER EVENT without a definer, which makes the invoker the
+//! definer. Other clients cannot send this field. A statement that is not fully understood is refused, since it would run
+//! with the applier's own account.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,13 +13,13 @@ use binlog_format::events::{Invoker, SessionContext};
 
 use crate::mysql::statement_context::append_name;
 
-/// Why a statement's meaning is unknown.
+/// Why it is unknown which account a statement means.
 pub(super) type Unclear = &'static str;
 
-/// The statement to run: with the account in the places that mean it.
+/// Returns the statement to run, with the account in the places that mean it.
 ///
 /// # Errors
-/// When these places are unknown.
+/// If these places are unknown.
 pub(super) fn as_invoker<'a>(
     statement: &'a [u8],
     context: &SessionContext<'_>,
@@ -36,7 +36,8 @@ pub(super) fn as_invoker<'a>(
     let word = |token: Option<&Token>, words: &str| {
         token.is_some_and(|token| token.is_one_of(statement, words))
     };
-    // In statements about an object with a definer, everything after that is a body, which means its own session's account.
+    // In statements about an object with a definer, the part after the name is a body. CURRENT_USER() there means the account
+    // that runs the body.
     if word(first, "CREATE ALTER")
         && let Some(head) = Head::of(tokens.clone())?
     {
@@ -71,7 +72,7 @@ pub(super) fn as_invoker<'a>(
     }
 }
 
-/// The statement with other text in some places, given in order.
+/// Replaces some places of a statement, given in order, by another text.
 fn replaced(statement: &[u8], places: &[Range<usize>], by: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(statement.len() + places.len() * by.len());
     let mut from = 0;
@@ -84,7 +85,7 @@ fn replaced(statement: &[u8], places: &[Range<usize>], by: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The account as a statement of that session names it.
+/// Returns the account as text for a statement in this session's character set.
 fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8>, Unclear> {
     let is_ascii = invoker.user.is_ascii() && invoker.host.is_ascii();
     let client = context.character_sets.map(|sets| sets.client);
@@ -94,7 +95,7 @@ fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8
     let quoted = |part: &[u8]| {
         let mut out = Vec::new();
         append_name(part, &mut out);
-        // An empty name cannot be in backquotes.
+        // Backquotes cannot enclose an empty name.
         if part.is_empty() { b"''".to_vec() } else { out }
     };
     Ok([quoted(invoker.user), quoted(invoker.host)].join(&b'@'))
@@ -105,7 +106,7 @@ fn is_utf8(collation: u16) -> bool {
     matches!(collation, 33 | 45 | 46 | 76 | 83 | 192..=247 | 255..=323)
 }
 
-/// True if characters of the collation's set contain bytes that are ASCII by themselves: big5, sjis, gbk, cp932, gb18030.
+/// Whether multibyte characters of the collation's character set may contain ASCII bytes: big5, sjis, gbk, cp932, gb18030.
 fn hides_ascii(collation: u16) -> bool {
     matches!(collation, 1 | 84 | 13 | 88 | 28 | 87 | 95 | 96 | 248..=250)
 }
@@ -118,7 +119,7 @@ fn mentions_current_user(text: &[u8]) -> bool {
     parts.any(|part| part.eq_ignore_ascii_case(name))
 }
 
-/// The places that mean the account in the rest of a statement.
+/// Returns the places in the rest of a statement that mean the account.
 fn meant(mut tokens: Tokens<'_>) -> Result<Vec<Range<usize>>, Unclear> {
     let mut places = Vec::new();
     let mut before = None;
@@ -147,12 +148,12 @@ enum Object {
 struct Head {
     object: Object,
     has_definer: bool,
-    /// The place of CURRENT_USER as the definer.
+    /// The place of CURRENT_USER as the definer, if it is there.
     meant: Option<Range<usize>>,
 }
 
 impl Head {
-    /// `None` for statements about something else.
+    /// Returns `None` for statements about other kinds of objects.
     fn of(mut tokens: Tokens<'_>) -> Result<Option<Self>, Unclear> {
         let (mut has_definer, mut meant) = (false, None);
         let (mut before, mut after_definer) = (None, false);
@@ -193,7 +194,7 @@ impl Head {
     }
 }
 
-// The words of a statement, as far as needed to recognise quotes and comments.
+// A tokenizer for statements: it recognises words, quotes and comments.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -216,7 +217,7 @@ impl Token {
         statement.get(self.place.clone()).unwrap_or_default()
     }
 
-    /// Whether it is one of these words, which are separated by spaces.
+    /// Whether the token is one of `words`, which are separated by spaces.
     fn is_one_of(&self, text: &[u8], words: &str) -> bool {
         let own = self.text(text);
         let mut words = words.split(' ');
@@ -224,7 +225,7 @@ impl Token {
     }
 }
 
-/// The tokens of a statement from some offset on.
+/// The tokens of a statement from an offset on.
 #[derive(Debug, Clone)]
 struct Tokens<'a> {
     text: &'a [u8],
@@ -249,7 +250,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The next token, after blanks and comments.
+    /// Returns the next token, after blanks and comments.
     fn next(&mut self) -> Result<Option<Token>, Unclear> {
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
@@ -286,7 +287,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Length in bytes of a text or a name, quotes included.
+    /// Returns the length in bytes of a text or a quoted name, including the quotes.
     fn quoted(&self, quote: u8, rest: &[u8]) -> Result<usize, Unclear> {
         let is_text = quote == b'\'' || quote == b'"' && !self.ansi_quotes;
         let mut at = 1;
@@ -303,8 +304,8 @@ impl<'a> Tokens<'a> {
         Err("has quotes without an end")
     }
 
-    /// The place of CURRENT_USER or CURRENT_USER(), if `token`, read last, is that and no part of a name: after a
-    /// point or an `@` it is one.
+    /// Returns the place of CURRENT_USER or CURRENT_USER(), if `token`, the last one read, is this function. After a point or
+    /// an `@` the word is a name or a part of one.
     fn meant_by(
         &mut self,
         token: &Token,
@@ -335,7 +336,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii()
 }
 
-/// Bytes of a comment, with its ends.
+/// Returns the length of a comment in bytes, including its delimiters.
 fn comment(rest: &[u8]) -> Result<usize, Unclear> {
     const HEAD: usize = 2;
     let inside = rest.get(HEAD..).unwrap_or_default();

@@ -1,13 +1,13 @@
-//! A stock MySQL server: transactions reach it over ordinary connections.
+//! The backend for a stock MySQL server, which receives transactions over ordinary connections.
 //!
 //! ```text
 //! BINLOG '<table maps and rows in base64>' ; UPDATE witness_applier.checkpoint … ; COMMIT     a batch, as one transaction
 //! SET gtid_next='…' ; BINLOG '…' ; COMMIT                                                     one by one
 //! ```
 //!
-//! `BINLOG` is the server's own row applier, without SQL to parse and exact in every type; `gtid_next` keeps the identifier.
-//! All of it goes as statements of one packet, because the server stops at the first failure: a COMMIT in a packet of its
-//! own would commit the partial result of a failed BINLOG (`docs/mysqld-facts.md`).
+//! `BINLOG` uses the server's own row applier: it parses no SQL, and is exact for every type. `gtid_next` keeps the GTID. All these
+//! statements are sent in one packet, because the server stops at the first failure within a packet. A COMMIT in a separate packet would
+//! commit the partial result of a failed BINLOG (`docs/mysqld-facts.md`).
 
 mod barrier;
 mod blockers;
@@ -55,34 +55,34 @@ use crate::mysql::table_shape::ShapeQuery;
 use crate::schema::{TableName, TableShape};
 use crate::transaction::SchemaChange;
 
-/// A MySQL as a target of transactions.
+/// A MySQL server as a target.
 #[derive(Debug)]
 pub struct MysqlBackend {
     shared: Arc<Shared>,
-    /// For queries; reopened when it is lost.
+    /// The connection for queries; reopened after a loss.
     questions: tokio::sync::Mutex<Option<Connection>>,
-    /// For queries about locks, which must not queue after others.
+    /// The connection for queries about locks, which must not wait for other queries.
     locks: tokio::sync::Mutex<Option<Connection>>,
     foreign_keys: Mutex<ForeignKeys>,
-    /// During a run with transactions that commit as one.
+    /// Publishes transactions that commit as one, during a run.
     publisher: tokio::sync::Mutex<Option<Publisher>>,
 }
 
 impl MysqlBackend {
-    /// Connects, and checks the target's suitability.
+    /// Connects, and checks whether the target is suitable. The account needs:
     ///
-    /// The account needs REPLICATION_APPLIER and SESSION_VARIABLES_ADMIN (before 8.0.18, BINLOG_ADMIN and
-    /// SYSTEM_VARIABLES_ADMIN); INSERT, UPDATE and DELETE on the tables that the log changes; and the privileges of the log's statements:
-    /// CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them. `GRANT PROXY` additionally needs
-    /// PROXY on `''@''` with the grant option, which all of them do not include. With `read_only` it needs
-    /// CONNECTION_ADMIN; with `super_read_only` no account can apply. From 8.3 on it needs TRANSACTION_GTID_TAG, for tagged
-    /// transactions. With SELECT on `performance_schema` blocking sessions are
-    /// distinguished from others. With [`MysqlOptions::batches`], SYSTEM_VARIABLES_ADMIN and, on the schema
-    /// `witness_applier`, CREATE, SELECT, INSERT and UPDATE let transactions commit as one; without them they do not, and a
-    /// warning is logged.
+    /// * REPLICATION_APPLIER and SESSION_VARIABLES_ADMIN (before 8.0.18, BINLOG_ADMIN and SYSTEM_VARIABLES_ADMIN).
+    /// * INSERT, UPDATE and DELETE on the tables that the log changes.
+    /// * The privileges of the log's statements: CREATE, ALTER, DROP, INDEX, REFERENCES and others, or SUPER and all of them. `GRANT
+    ///   PROXY` additionally needs PROXY on `''@''` with the grant option, which ALL PRIVILEGES does not include.
+    /// * CONNECTION_ADMIN if `read_only` is on. With `super_read_only` no account can apply.
+    /// * From 8.3 on, TRANSACTION_GTID_TAG for tagged transactions.
+    /// * Optionally SELECT on `performance_schema`, to distinguish sessions that block from other sessions.
+    /// * Optionally, for [`MysqlOptions::batches`], SYSTEM_VARIABLES_ADMIN, and CREATE, SELECT, INSERT and UPDATE on the schema
+    ///   `witness_applier`. Without them, transactions do not commit as one, and a warning is logged.
     ///
     /// # Errors
-    /// A missing privilege or a wrong setting, with the statement that fixes it.
+    /// A missing privilege or a wrong setting; the error contains the statement that fixes it.
     pub async fn connect(options: MysqlOptions) -> Result<Self, BackendError> {
         let mut backend = Self {
             shared: Arc::new(Shared {
@@ -113,7 +113,7 @@ impl MysqlBackend {
         &self.shared.options
     }
 
-    /// A refusal of the target as a whole.
+    /// Returns the error for a target that cannot be used.
     fn unsuitable(&self, reason: impl std::fmt::Display) -> BackendError {
         let target = &self.options().connect.endpoint;
         BackendError::Refused(format!(
@@ -121,10 +121,10 @@ impl MysqlBackend {
         ))
     }
 
-    /// The target's version.
+    /// Returns the target's version.
     ///
     /// # Errors
-    /// When it cannot be reached, or is another product than MySQL.
+    /// If the target is unreachable, or is not MySQL.
     pub async fn version(&self) -> Result<ServerVersion, BackendError> {
         let query = "SELECT @@GLOBAL.version AS version, @@GLOBAL.version_comment AS comment";
         let answer = self.ask(query).await?;
@@ -138,7 +138,7 @@ impl MysqlBackend {
         version.map_err(|error| self.unsuitable(error))
     }
 
-    /// Prepares transactions for committing as one, or logs why they do not.
+    /// Prepares the checkpoint for committing transactions as one. If that is impossible, logs the reason and returns `None`.
     async fn checkpoint(&self, may_publish: bool) -> Result<Option<Arc<Checkpoint>>, BackendError> {
         let checkpoint = Checkpoint::new();
         let lacking = match may_publish {
@@ -161,7 +161,7 @@ impl MysqlBackend {
         }
     }
 
-    /// Checks the target. Returns whether the account may change `gtid_purged`.
+    /// Checks whether the target is suitable. Returns whether the account may change `gtid_purged`.
     async fn check(&self) -> Result<bool, BackendError> {
         let refused = |reason: &str| Err(self.unsuitable(reason));
         let answer = self
@@ -193,7 +193,7 @@ impl MysqlBackend {
                  target_binlog = false",
             );
         }
-        // A `BINLOG` statement skips them as replica threads do.
+        // With `replica_skip_errors`, `BINLOG` statements skip these errors, as applier threads do.
         let skips = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('replica_skip_errors', 'slave_skip_errors')";
         let skips = self.ask(skips).await?;
         let skipped = skips.rows.iter().find_map(|skips| {
@@ -218,7 +218,7 @@ impl MysqlBackend {
         }
         let grants = Grants::parse(lines);
         let mut lacking = grants.lacks(&FOR_ROWS);
-        // Rows of tagged transactions would be committed, and their GTIDs refused.
+        // Without this privilege, rows of tagged transactions would be committed, but their GTIDs refused.
         let version = text("version").parse::<ServerVersion>();
         if version.is_ok_and(|version| version >= GTID_TAGS_FROM) {
             lacking.extend(grants.lacks(&["TRANSACTION_GTID_TAG"]));
@@ -235,7 +235,7 @@ impl MysqlBackend {
         Ok(grants.lacks(&publishing) != publishing)
     }
 
-    /// Reads the foreign keys that are unknown, or may have changed.
+    /// Reads the foreign keys that are unknown or may have changed.
     async fn read_foreign_keys(&self) -> Result<(), BackendError> {
         let Some(unread) = locked(&self.foreign_keys).unread() else {
             return Ok(());
@@ -262,7 +262,7 @@ async fn ask(
     query: &str,
 ) -> Result<QueryResult, LinkError> {
     let mut kept = kept.lock().await;
-    // A connection closed by the server in the meantime is noticed on use.
+    // If the server has closed the connection in the meantime, its use reports that.
     if let Some(connection) = kept.as_mut().filter(|connection| connection.is_usable()) {
         match connection.query(query).await {
             Err(LinkError::Closed { .. }) => {}
@@ -279,10 +279,10 @@ async fn ask(
     kept.insert(connection).query(query).await
 }
 
-/// The first version with tagged GTIDs, and a privilege for them.
+/// The first version with tagged GTIDs, and with a privilege for them.
 const GTID_TAGS_FROM: ServerVersion = ServerVersion::new(8, 3, 0);
 
-/// Approximate cost of reading one, so that many do not delay the process's other tasks.
+/// Approximate cost of reading one key, in bytes, so that many keys do not delay the process's other tasks.
 const BYTES_OF_A_KEY: usize = 256;
 
 impl Backend for MysqlBackend {
@@ -293,13 +293,13 @@ impl Backend for MysqlBackend {
     }
 
     async fn begin(&self) -> Result<GtidSet, BackendError> {
-        // Tables may have changed since an earlier run.
+        // Tables may have changed after an earlier run.
         self.schema_changed(&SchemaChange::Anything);
         let checkpoint = self.shared.checkpoint.as_ref();
         let number = checkpoint.map_or_else(|| Checkpoint::new().begin(), |one| one.begin());
         let connection = open(self.options()).await;
         let mut connection = connection.map_err(backend_error)?;
-        // Before anything is published.
+        // Suppress the log lines before the first transaction is published.
         let quiet = match checkpoint {
             Some(_) => keep_quiet(&mut connection).await,
             None => Ok(None),
@@ -318,11 +318,11 @@ impl Backend for MysqlBackend {
         let Some(publisher) = self.publisher.lock().await.take() else {
             return;
         };
-        // Where mysqld refuses it every time, `take_over` fails as well, and its error is logged.
+        // If this times out because mysqld refuses every attempt, `take_over` fails as well, and its error is logged.
         let _ = tokio::time::timeout(PUBLISHED_WITHIN, publisher.checkpoint.all_published()).await;
         let settled = async {
             let mut connection = open(self.options()).await?;
-            // Including commits of a lost session.
+            // This also publishes commits of a lost session.
             take_over(&mut connection, publisher.checkpoint.begin(), None).await?;
             if let Some(quiet) = &publisher.quiet {
                 restore_filters(&mut connection, quiet).await?;
@@ -375,15 +375,15 @@ impl Backend for MysqlBackend {
 
     async fn executed(&self) -> Result<GtidSet, BackendError> {
         let mut executed = GtidSet::new();
-        // In this order: a GTID in the row and not yet in the variable may move to the variable a moment later.
-        // The lock waits for a commit in progress.
+        // The row is read before the variable, because a GTID may move from the row to the variable in between. The shared lock waits for
+        // a commit in progress.
         let checkpoint = self.shared.checkpoint.as_ref();
         let row =
             checkpoint.map(|_| format!("SELECT gtids, n FROM {TABLE} WHERE id = 1 FOR SHARE"));
         let row = row.as_deref().into_iter();
         for query in row.chain(["SELECT @@GLOBAL.gtid_executed"]) {
             let answer = match ask(&self.questions, self.options(), query).await {
-                // An operator who drops the row requests transactions one by one.
+                // The row is missing: an operator who drops it requests that transactions are committed one by one.
                 Err(error) if is_missing(&error) => continue,
                 answer => answer.map_err(backend_error)?,
             };
@@ -431,7 +431,7 @@ impl Backend for MysqlBackend {
         if !blockers.is_empty() {
             return Ok(Some(blockers));
         }
-        // With `performance_schema = OFF` its tables exist, and are empty.
+        // With `performance_schema = OFF` the tables exist, but are empty.
         let shown = "SELECT @@GLOBAL.performance_schema";
         let shown = ask(&self.locks, self.options(), shown).await;
         let is_off = shown.map_err(backend_error)?.value() == Some("0");

@@ -14,26 +14,26 @@ pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Options for applying to a MySQL.
 #[derive(Debug, Clone)]
 pub struct MysqlOptions {
-    /// Its address, and the account; see the privileges in [`MysqlBackend::connect`](crate::mysql::MysqlBackend::connect).
+    /// The address and the account; [`MysqlBackend::connect`](crate::mysql::MysqlBackend::connect) lists the privileges.
     pub connect: ConnectOptions,
-    /// Whether transactions go into the target's binlog. Without it, a target with a binlog logs them as empty transactions
-    /// with their GTIDs only: such files must not be served to a replica.
+    /// Whether transactions are written to the target's binlog. If false, a target with a binlog logs them as empty transactions, with
+    /// their GTIDs only. Such files must not be served to a replica.
     pub target_binlog: bool,
-    /// Whether consecutive transactions may commit as one, and sessions pass on the turn to do so, by the row of
-    /// `witness_applier.checkpoint`, which is created if missing. Not done with [`Self::target_binlog`].
+    /// Whether consecutive transactions may commit as one. The row `witness_applier.checkpoint`, which is created if missing, keeps
+    /// the batches in order. Has no effect with [`Self::target_binlog`].
     pub batches: bool,
-    /// All transactions of the log, where known when a run begins: entries in the row beyond them are of another
-    /// log, and ignored. `None`: the whole row counts.
+    /// All transactions of the log, if they are known when a run begins. Other transactions in the row are of another log, and are
+    /// ignored. `None`: no entry of the row is ignored.
     pub log_has: Option<GtidSet>,
-    /// Timeout for a row or a table lock, after which the transaction is rolled back and retried. Whole seconds.
+    /// Timeout for row and table locks, after which the transaction is rolled back and retried. Whole seconds.
     pub lock_wait: Duration,
-    /// Time limit for one packet of rows. Exceeding it counts as a lost connection, and a retry gets twice the time,
-    /// up to that of a statement.
+    /// Time limit for one packet of rows. When it is exceeded, the connection counts as lost. The retry has twice the time, at most
+    /// that of a statement.
     pub rows_limit: Duration,
 }
 
 impl MysqlOptions {
-    /// The defaults for everything but the connection.
+    /// The defaults for all options except the connection.
     pub fn new(connect: ConnectOptions) -> Self {
         Self {
             connect,
@@ -45,7 +45,7 @@ impl MysqlOptions {
         }
     }
 
-    /// The lock wait in the server's unit: at least one second.
+    /// Returns the lock wait timeout in whole seconds, at least one.
     pub(super) fn lock_wait_seconds(&self) -> u64 {
         self.lock_wait.as_secs().max(1)
     }
@@ -53,7 +53,7 @@ impl MysqlOptions {
 
 // An account's privileges, from the lines of SHOW GRANTS. Pure.
 
-/// Privileges on any object, without distinguishing which.
+/// The privileges that an account has on any object; on which object is not recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Grants {
     held: BTreeSet<String>,
@@ -72,7 +72,7 @@ impl Grants {
         Self { held }
     }
 
-    /// Those privileges that it has on no object.
+    /// Returns the privileges of `wanted` that the account has on no object.
     pub(super) fn lacks<'a>(&self, wanted: &[&'a str]) -> Vec<&'a str> {
         let has = |privilege: &str| self.held.contains(privilege);
         let all = has("ALL PRIVILEGES") || has("ALL");
@@ -84,14 +84,14 @@ impl Grants {
 /// The privileges for rows of all tables.
 pub(super) const FOR_ROWS: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
 
-/// The privileges for rows that an account lacks for a run, by the lines of SHOW GRANTS.
+/// Returns the privileges for rows that an account lacks for a run, from the lines of SHOW GRANTS.
 pub fn lacks_for_rows<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<&'static str> {
     Grants::parse(lines).lacks(&FOR_ROWS)
 }
 
-/// The grant for an account that may create accounts and not grant PROXY: it stops at the log's first
-/// `GRANT PROXY` or `REVOKE PROXY`. `lines` are those of SHOW GRANTS, `account` is the result of CURRENT_USER(). ALL PRIVILEGES do
-/// not include it.
+/// Returns the grant that is missing if an account may create accounts but not grant PROXY: the applier would stop at the first `GRANT
+/// PROXY` or `REVOKE PROXY` of the log. ALL PRIVILEGES do not include this privilege. `lines` are those of SHOW GRANTS, `account` is
+/// the result of CURRENT_USER().
 pub(super) fn lacking_proxy<'a>(
     mut lines: impl Iterator<Item = &'a str> + Clone,
     account: &str,
@@ -104,12 +104,12 @@ pub(super) fn lacking_proxy<'a>(
     let lacks = !of_all && grants.lacks(&["CREATE USER"]).is_empty();
     lacks.then(|| {
         let account = quoted(account);
-        // In the log it would be the first to stop members that lack it.
+        // Unlogged: if the grant were in the log, it would itself stop the members that lack it.
         format!("SET sql_log_bin = 0; GRANT PROXY ON ''@'' TO {account} WITH GRANT OPTION")
     })
 }
 
-/// The statement that grants the missing privileges. `account` is the result of CURRENT_USER(): user@host.
+/// Returns the statement that grants the missing privileges. `account` is the result of CURRENT_USER(): user@host.
 pub(super) fn grant_statement(privileges: &[&str], account: &str) -> String {
     let account = quoted(account);
     format!("GRANT {} ON *.* TO {account}", privileges.join(", "))
@@ -120,15 +120,15 @@ fn quoted(account: &str) -> String {
     format!("{}@{}", literal(user), literal(host))
 }
 
-// A session's settings before it applies anything, and again after a barrier has changed them. Pure.
+// The settings of a session before it applies anything, and again after a barrier has changed them. Pure.
 
 const SESSION_VARIABLES_ADMIN_FROM: ServerVersion = ServerVersion::new(8, 0, 14);
 const REPLICATION_APPLIER_FROM: ServerVersion = ServerVersion::new(8, 0, 18);
-/// The first version whose primary keys may be hidden from `information_schema`.
+/// The first version in which primary keys may be hidden from `information_schema`.
 pub(super) const INVISIBLE_PRIMARY_KEYS_FROM: ServerVersion = ServerVersion::new(8, 0, 30);
 
-/// The statements that make a new connection a session, in order, each with the privilege that it needs. Only those of [`again`] ever
-/// need to be repeated.
+/// Returns the statements that prepare a new connection, in order, each with the privilege that it needs. Later, only those of
+/// [`again`] may have to be repeated.
 pub(super) fn settings(
     version: ServerVersion,
     connection: u32,
@@ -144,7 +144,7 @@ pub(super) fn settings(
     };
     let log = u8::from(options.target_binlog);
     let lock_wait = options.lock_wait_seconds();
-    // An idle session stays, and so does one that receives a statement slowly.
+    // Long timeouts keep sessions that are idle or receive a statement slowly.
     let waits = format!(
         "SET innodb_lock_wait_timeout={lock_wait},wait_timeout=31536000,net_read_timeout=600,net_write_timeout=600"
     );
@@ -158,10 +158,10 @@ pub(super) fn settings(
     first.into_iter().chain(others).collect()
 }
 
-/// The statements that restore settings which a barrier's statements may have changed.
+/// Returns the statements that restore settings which a barrier's statements may have changed.
 ///
-/// `sql_mode`, `time_zone` and `lc_time_names` are set together with the rows, since each transaction in the log has its own.
-/// Rows are applied as read committed, so that concurrent sessions lock rows and not the gaps between them.
+/// `sql_mode`, `time_zone` and `lc_time_names` are not among them: they are set with the rows, since each transaction in the log has
+/// its own. Rows are applied with READ COMMITTED, so that concurrent sessions lock rows and not the gaps between them.
 pub(super) fn again(
     version: ServerVersion,
     connection: u32,
@@ -182,7 +182,7 @@ pub(super) fn again(
          default_collation_for_utf8mb4=DEFAULT,collation_server=DEFAULT,innodb_strict_mode=0,\
          lock_wait_timeout={lock_wait}"
     );
-    // Settings of the source are valid here.
+    // Statements that were valid with the source's settings must be valid here.
     let since = ServerVersion::new;
     for (from, more) in [
         (since(8, 0, 14), ",original_server_version=DEFAULT"),
@@ -202,20 +202,21 @@ pub(super) fn again(
     vec![
         "SET NAMES utf8mb4".to_owned(),
         set,
-        // A schema that always exists, so that no statement depends on the default schema of another one.
+        // A schema that always exists, so that no statement depends on the default schema of an earlier statement.
         "USE information_schema".to_owned(),
         // BINLOG statements are parsed faster with a binary character set.
         "SET character_set_client=binary".to_owned(),
     ]
 }
 
-/// Assignments for a barrier in addition to its events. Statements are repeatable reads, as they are on their
-/// source by default. Rows alone are read committed, as mysqld's own replica threads apply them. A prepared transaction keeps
-/// its locks until its end, which comes after others in the log. Only at that level InnoDB releases gap locks at
-/// `XA PREPARE`.
+/// Returns the settings for a barrier, in addition to those of its events. Statements run with REPEATABLE READ, the default on their
+/// source. Barriers with rows only run with READ COMMITTED, as in mysqld's own applier threads. An XA transaction keeps its locks from
+/// `XA PREPARE` to its end, which comes after other transactions in the log. At `XA PREPARE`, InnoDB releases gap locks only with READ
+/// COMMITTED.
 ///
-/// A statement waits for readers of its table as long as it may run: giving up would discard its rebuilt table, and
-/// a retry would begin again. No session of ours blocks it, since everything before a barrier is committed and nothing later is begun.
+/// A statement waits for readers of its table for as long as it may run. With a shorter limit, a rebuilt table would be discarded, and
+/// the retry would start from the beginning. No session of the applier blocks it, since everything before a barrier is committed and
+/// nothing later has begun.
 pub(super) fn for_barrier(has_statements: bool, options: &MysqlOptions) -> String {
     let (isolation, lock_wait) = match has_statements {
         true => ("REPEATABLE-READ", STATEMENT_LIMIT.as_secs()),
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(lacking(&[all]), told);
         let of_one = "GRANT PROXY ON `a`@`b` TO `w`@`localhost` WITH GRANT OPTION";
         assert_eq!(lacking(&[all, of_one]), told);
-        // Names are quoted in either way.
+        // Servers quote names in either way.
         for of_all in ["``@``", "''@''"] {
             let grant = format!("GRANT PROXY ON {of_all} TO `w`@`localhost` WITH GRANT OPTION");
             assert_eq!(lacking(&[all, &grant]), None);

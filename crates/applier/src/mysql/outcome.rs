@@ -1,4 +1,4 @@
-//! The meaning of a server error for the transaction being applied. Pure.
+//! Translates server errors into their meaning for the transaction being applied. Pure.
 
 use mysql_link::{LinkError, ServerError, not_followed};
 
@@ -24,7 +24,7 @@ pub(super) mod code {
 /// How to handle a failed transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failing {
-    /// It may be retried unchanged.
+    /// The transaction may be retried unchanged.
     Again,
     /// The session is lost; another one is needed.
     Lost,
@@ -33,7 +33,7 @@ pub(super) enum Failing {
 
 pub(super) fn failing(error: &ServerError) -> Failing {
     match error.code {
-        // Lock wait timeout, deadlock; the same of XA; a killed statement; a "temporary" error; too many transactions.
+        // Lock wait timeout, deadlock; both for XA; a killed statement; a "temporary" error; too many transactions.
         1205 | 1213 | 1613 | 1614 | 1317 | 1297 | 1637 => Failing::Again,
         // Shutdown; the connection is killed, idle for too long, or broken.
         1053 | 1158..=1161 | 1184 | 1927 | 3169 | 4031 => Failing::Lost,
@@ -41,7 +41,7 @@ pub(super) fn failing(error: &ServerError) -> Failing {
     }
 }
 
-/// A transaction's failure without a known position.
+/// Returns the failure of a transaction when the refused row is unknown.
 pub(super) fn write_error(error: &ServerError) -> WriteError {
     match failing(error) {
         Failing::Again => WriteError::Again(error.to_string()),
@@ -50,7 +50,7 @@ pub(super) fn write_error(error: &ServerError) -> WriteError {
     }
 }
 
-/// A refusal with the server's message, and the remedy where that does not name it.
+/// Returns a refusal with the server's message, and with a remedy if the message does not name one.
 pub(super) fn refused(
     error: &ServerError,
     table: Option<TableName>,
@@ -66,7 +66,7 @@ pub(super) fn refused(
     }))
 }
 
-/// A refusal by the applier, without an error of the server.
+/// Returns a refusal by the applier itself, without an error of the server.
 pub(super) fn refused_by_us(message: impl Into<String>) -> WriteError {
     WriteError::Refused(Box::new(Refusal {
         table: None,
@@ -95,7 +95,7 @@ fn advice(code: u16) -> Option<&'static str> {
     })
 }
 
-/// The meaning of a connection failure for a transaction.
+/// Translates a connection error into the failure of a transaction.
 pub(super) fn link_error(error: LinkError) -> WriteError {
     match error {
         LinkError::Server(error) => write_error(&error),
@@ -103,16 +103,16 @@ pub(super) fn link_error(error: LinkError) -> WriteError {
     }
 }
 
-/// A failure that makes the session unusable.
+/// Translates a connection error after which the session is unusable.
 pub(super) fn lost(error: LinkError) -> WriteError {
     WriteError::Lost(error.to_string())
 }
 
-/// The meaning of a failure for a query.
+/// Translates a connection error into the failure of a query.
 pub(super) fn backend_error(error: LinkError) -> BackendError {
     match &error {
         LinkError::Server(server) | LinkError::Refused { error: server, .. } => {
-            // Too many connections, or of this user.
+            // Too many connections, in total or of this user.
             let busy = matches!(server.code, 1040 | 1203 | 1226);
             match failing(server) {
                 Failing::Refused if !busy => BackendError::Refused(error.to_string()),

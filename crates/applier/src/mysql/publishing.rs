@@ -1,9 +1,10 @@
-//! Adds transactions committed as one to the target's `gtid_executed`: after every commit, all that accumulated in the
-//! meantime, in the log's order.
+//! Publishes transactions that were committed as one: adds them to the target's `gtid_executed`. Each publication, after a commit,
+//! adds all transactions that were committed since the previous one.
 //!
-//! `SET GLOBAL gtid_purged` does it: the GTIDs go into the table `mysql.gtid_executed`, and the target has none of them in a
-//! binlog. The server writes two lines into its error log for each, at a level that no verbosity suppresses; a filter shipped
-//! with the server drops these two while an applier is running. Without the filter, it is done once a second.
+//! The statement is `SET GLOBAL gtid_purged`: the GTIDs are then in the table `mysql.gtid_executed`, and the target's binlog need
+//! not contain them. The server writes two lines into its error log for each publication, whatever its verbosity. A filter that is
+//! shipped with the server suppresses these two lines while an applier is running. Without the filter, the applier publishes once a
+//! second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +20,20 @@ use crate::mysql::options::MysqlOptions;
 use crate::mysql::outcome::{backend_error, code};
 use crate::mysql::shared::Shared;
 
-/// Interval of publications where each causes two lines in the error log.
+/// Interval of publications if each one writes two lines into the error log.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
-/// Delay until commits are in `gtid_executed`, after which a warning is logged.
+/// If commits are not in `gtid_executed` after this time, a warning is logged.
 pub(super) const PUBLISHED_WITHIN: Duration = Duration::from_secs(5);
-/// From a failure to the next attempt.
+/// Pause between a failure and the next attempt.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// `gtid_purged` was changed, and `gtid_executed` with it.
+/// The two lines in the error log: `gtid_purged` was changed, and `gtid_executed` with it.
 const DROPPED: [&str; 2] = ["MY-010916", "MY-010917"];
 const FILTER: &str = "log_filter_dragnet";
 const SERVICES: &str = "log_error_services";
 const RULES: &str = "dragnet.log_error_filter_rules";
 
-/// Publishes transactions committed as one, for as long as it is polled.
+/// Publishes transactions that were committed as one, as long as it is polled.
 async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint, quiet: bool) {
     let mut connection = None;
     let mut refused = Refused::default();
@@ -74,7 +75,7 @@ async fn publish_all(options: &MysqlOptions, checkpoint: &Checkpoint, quiet: boo
     }
 }
 
-/// Since when mysqld has refused a publication, and whether that was logged. Pure.
+/// Since when mysqld has refused publications, and whether that was logged. Pure.
 #[derive(Debug, Default)]
 struct Refused {
     since: Option<Instant>,
@@ -82,7 +83,8 @@ struct Refused {
 }
 
 impl Refused {
-    /// Another refusal. A lost session may own a GTID for a moment: only a lasting refusal is logged, once.
+    /// Records a refusal; returns whether to log it. A lost session may own a GTID for a short time, so a refusal is logged only if
+    /// it lasts, and only once.
     fn is_news(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         let is_news = !self.is_logged && now.duration_since(since) >= PUBLISHED_WITHIN;
@@ -91,11 +93,12 @@ impl Refused {
     }
 }
 
-/// Adds these to `gtid_executed`, as far as they are missing there and the row has them: after a power cut and a restart, the server
-/// may have lost acknowledged transactions. It then receives them again, and not only their GTIDs.
+/// Adds these GTIDs to `gtid_executed`, except those that are already there or are not in the row. The row may lack them: after a
+/// power failure the server may have lost acknowledged transactions. It then receives the transactions again, so their GTIDs must
+/// not be executed yet.
 async fn publish(connection: &mut Connection, gtids: &GtidSet) -> Result<(), LinkError> {
-    // A separate statement on the same connection, and so in the same start of the server: a subquery of `SET` would wait for
-    // the row, which batches lock until they commit.
+    // A separate statement, because a subquery of `SET` would wait for the row, which batches lock until they commit. It uses the
+    // same connection, and so the same start of the server.
     let read = format!("SELECT gtids INTO @committed FROM {TABLE} WHERE id = 1");
     connection.execute(read).await?;
     let gtids = literal(&gtids.to_string());
@@ -106,35 +109,37 @@ async fn publish(connection: &mut Connection, gtids: &GtidSet) -> Result<(), Lin
     connection.execute(statement).await.map(|_| ())
 }
 
-/// A connection with unlogged statements.
+/// Opens a connection whose statements are not logged.
 pub(super) async fn open(options: &MysqlOptions) -> Result<Connection, LinkError> {
     let mut connection = Connection::open_with_own_settings(&options.connect).await?;
     connection.execute("SET sql_log_bin = 0").await?;
     Ok(connection)
 }
 
-/// Takes a target over that an earlier applier may have used: no commit of an earlier applier, or of a lost session, succeeds from
-/// here on, and all earlier commits are in `gtid_executed`. `number` must be unused. Entries in the row beyond `log_has`, if that
-/// is known, are from no applier of this log: a dump of another server has brought them. They are ignored, and removed from
-/// the row, before a caller without knowledge of the log relies on them.
+/// Takes over a target that an earlier applier may have used. After it returns, no commit of an earlier applier or of a lost session
+/// succeeds, and all earlier commits are in `gtid_executed`. `number` must be unused.
+///
+/// If `log_has` is given, other transactions in the row were not written by an applier of this log: the row came with a dump of
+/// another server. They are ignored, and removed from the row, so that a later caller without `log_has` does not rely on them.
 ///
 /// # Errors
-/// It cannot be done: the target's `gtid_executed` may lack transactions of its tables.
+/// On failure, the target's `gtid_executed` may lack transactions that are in its tables.
 pub(super) async fn take_over(
     connection: &mut Connection,
     number: u64,
     log_has: Option<&GtidSet>,
 ) -> Result<(), LinkError> {
-    // An account without privileges on it does not see it: this avoids an error that a monitor of denied privileges would report.
+    // An account without privileges on the table does not see it. The query avoids an error that a monitor of denied privileges
+    // would report.
     let there = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'witness_applier' AND table_name = 'checkpoint'";
     if connection.query(there).await?.value() == Some("0") {
         return Ok(());
     }
-    // Waits for a commit in progress.
+    // This waits for a commit in progress.
     let set = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
     match connection.execute(set).await {
         Ok(_) => {}
-        // An account that may not write the row has never written it.
+        // If the account may not write the row, it has never written it.
         Err(error) if is_missing(&error) || is_denied(&error) => return Ok(()),
         // The server is read-only: no other applier can write either.
         Err(LinkError::Server(error)) if error.code == code::READ_ONLY => {}
@@ -145,7 +150,7 @@ pub(super) async fn take_over(
     let mut refused = None;
     loop {
         let answer = match connection.query(&query).await {
-            // A read-only server is reported before the table is searched.
+            // A server that is read-only refuses the UPDATE before it searches the table, so a missing table is found only here.
             Err(error) if is_missing(&error) || is_denied(&error) => return Ok(()),
             answer => answer?,
         };
@@ -159,8 +164,8 @@ pub(super) async fn take_over(
         }
         let set = format!("SET GLOBAL gtid_purged = '+{lacks}'");
         match connection.execute(set).await {
-            // Earlier commits were still being published, and came in between: less is missing now. An unchanged set is
-            // refused for another reason.
+            // Earlier commits were published in the meantime, so less is missing now. If the set is unchanged, the server refuses it
+            // for another reason.
             Err(LinkError::Server(error))
                 if error.code == code::ALREADY_EXECUTED && refused.as_ref() != Some(&lacks) =>
             {
@@ -178,13 +183,13 @@ pub(super) async fn take_over(
     }
 }
 
-/// Those of them that are in the log. The row has no others from here on.
+/// Returns those transactions of `lacks` that are in the log, and removes the others from the row.
 async fn of_the_log(
     connection: &mut Connection,
     lacks: &str,
     log_has: &GtidSet,
 ) -> Result<String, LinkError> {
-    // The server refuses an unreadable set too, with a message.
+    // If the set is unreadable, the server refuses it with a message.
     let Ok(all) = lacks.parse::<GtidSet>() else {
         return Ok(lacks.to_owned());
     };
@@ -201,21 +206,21 @@ async fn of_the_log(
     let own = all.difference(&others).to_string();
     let set = format!("UPDATE {TABLE} SET gtids = '{own}' WHERE id = 1");
     match connection.execute(set).await {
-        // The server is read-only, so no applier begins here and reads the row.
+        // The server is read-only, so no applier can begin here and read the row.
         Err(LinkError::Server(error)) if error.code == code::READ_ONLY => Ok(own),
         done => done.map(|_| own),
     }
 }
 
-/// How long a lost session may take to complete a requested commit.
+/// How long to wait for lost sessions that may complete a requested commit.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Waits until the sessions that own GTIDs now no longer do, up to a limit. A lost session may still be committing: its
-/// rows are visible and its locks released before its GTID is in `gtid_executed`. A check in between would
-/// consider the transaction missing, and write its rows again in a batch.
+/// Waits until the sessions that own GTIDs now no longer own them, at most `ENDING`. A lost session may still be committing: its
+/// rows become visible and its locks are released before its GTID is in `gtid_executed`. A check in between would treat the
+/// transaction as missing, and its rows would be written again in a batch.
 ///
 /// # Errors
-/// The target cannot be queried, or its answer cannot be read.
+/// If the target cannot be queried, or its answer cannot be read.
 pub(super) async fn owners_end(connection: &mut Connection) -> Result<(), BackendError> {
     let mut left = owned(connection).await?;
     let deadline = Instant::now() + ENDING;
@@ -233,7 +238,7 @@ pub(super) async fn owners_end(connection: &mut Connection) -> Result<(), Backen
     Ok(())
 }
 
-/// The GTIDs that sessions own.
+/// Returns the GTIDs that sessions own.
 async fn owned(connection: &mut Connection) -> Result<GtidSet, BackendError> {
     let answer = connection.query("SELECT @@GLOBAL.gtid_owned").await;
     let answer = answer.map_err(backend_error)?;
@@ -242,13 +247,12 @@ async fn owned(connection: &mut Connection) -> Result<GtidSet, BackendError> {
     })
 }
 
-/// Adds transactions that an applier committed as one, and could not publish before it ended, to the target's `gtid_executed`.
-/// Every run of an applier begins with this; call it before another applier is used there, or GTIDs are compared. A target
-/// without such commits is unchanged. `log_has` are the transactions of the applied log, where they are known: as
-/// [`MysqlOptions::log_has`].
+/// Adds transactions to the target's `gtid_executed` that an applier committed as one and did not publish before it ended. Every run
+/// of an applier begins with this. Call it also before another kind of applier is used there, or GTIDs are compared. It changes
+/// nothing if there are no such transactions. `log_has`: as [`MysqlOptions::log_has`].
 ///
 /// # Errors
-/// It cannot be done, and `gtid_executed` may lack transactions that are in the tables.
+/// On failure, `gtid_executed` may lack transactions that are in the tables.
 pub async fn complete_gtid_executed(
     connect: &ConnectOptions,
     log_has: Option<&GtidSet>,
@@ -259,10 +263,10 @@ pub async fn complete_gtid_executed(
     Ok(())
 }
 
-/// Creates the table if missing, and tests whether its row can be written and read.
+/// Creates the table if it is missing, and tests whether its row can be written and read.
 ///
 /// # Errors
-/// It cannot.
+/// If the table cannot be created, or the row cannot be written and read.
 pub(super) async fn prepare(options: &MysqlOptions, number: u64) -> Result<(), LinkError> {
     let mut connection = open(options).await?;
     let update = format!("UPDATE {TABLE} SET n = {number} WHERE id = 1");
@@ -285,7 +289,7 @@ pub(super) fn is_denied(error: &LinkError) -> bool {
     matches!(error, LinkError::Server(error) if denied.contains(&error.code))
 }
 
-/// The table does not exist.
+/// Whether the error means that the table does not exist.
 pub(super) fn is_missing(error: &LinkError) -> bool {
     let missing = [code::UNKNOWN_SCHEMA, code::UNKNOWN_TABLE];
     matches!(error, LinkError::Server(error) if missing.contains(&error.code))
@@ -294,10 +298,10 @@ pub(super) fn is_missing(error: &LinkError) -> bool {
 /// The variables of the error log's filters, with their values before and after the change.
 type Quiet = [(&'static str, (String, String)); 2];
 
-/// Suppresses the two lines in the error log. `None` where they already are.
+/// Suppresses the two lines in the error log. Returns `None` if they are already suppressed.
 ///
 /// # Errors
-/// It cannot be done: the filter does not exist, or the account may not.
+/// If the filter does not exist, or the account may not set it.
 pub(super) async fn keep_quiet(connection: &mut Connection) -> Result<Option<Quiet>, LinkError> {
     let services = change(connection, SERVICES, services_with_filter).await?;
     let rules = change(connection, RULES, rules_with_ours).await;
@@ -308,7 +312,7 @@ pub(super) async fn keep_quiet(connection: &mut Connection) -> Result<Option<Qui
     Ok((rules.0 != rules.1).then_some([(RULES, rules), (SERVICES, services)]))
 }
 
-/// Changes a variable where needed; returns the old and the new value.
+/// Changes a variable if needed. Returns the old and the new value.
 async fn change(
     connection: &mut Connection,
     name: &str,
@@ -345,7 +349,7 @@ async fn set(connection: &mut Connection, name: &str, value: &str) -> Result<(),
     connection.execute(statement).await.map(|_| ())
 }
 
-/// The filter precedes the components that write the log.
+/// Adds the filter before the components that write the log.
 fn services_with_filter(services: &str) -> String {
     if services.contains(FILTER) {
         return services.to_owned();
@@ -365,13 +369,13 @@ fn rules_with_ours(rules: &str) -> String {
     all.join(" ")
 }
 
-/// A backend's background task while a run commits batches as one.
+/// The background task that publishes, during a run that commits batches as one.
 #[derive(Debug)]
 pub(super) struct Publisher {
     pub(super) checkpoint: Arc<Checkpoint>,
-    /// Its changes that suppress lines of the error log.
+    /// Changes of the filter settings, to be reverted after the run.
     pub(super) quiet: Option<Quiet>,
-    /// Ends with this.
+    /// The task ends when this is dropped.
     _task: JoinSet<()>,
 }
 

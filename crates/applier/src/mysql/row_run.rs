@@ -1,17 +1,23 @@
-//! Some rows of a batch as events that one BINLOG statement applies. Pure.
+//! Encodes rows of a batch as events that one BINLOG statement applies. Pure.
 //!
-//! The server opens a statement's tables at its first rows event, so all table maps precede it. It ends the
-//! statement at the event with the end flag, which only the last one has.
+//! The server opens the tables of a statement at its first rows event, so all table maps precede that event. The statement ends
+//! at the rows event with the end-of-statement flag, which only the last one has.
 //!
 //! # Foreign keys
 //!
-//! A source that carries out cascades above its storage engine logs the rows that they change ([`Rows::CASCADES_LOGGED`]), and
-//! its rows are applied without foreign keys: no checks, and no cascades. The source has checked them, and its log contains the
-//! effects of its cascades, so that its rows alone, in their order, reproduce its data. With foreign keys they do not always.
-//! Where a statement changes a child's row both directly and by a cascade, both are in one event. It precedes the parent's row
-//! and lacks the flag that admits the cascade's row (1452). And a REPLACE of a parent's row, which keeps its children
-//! there, would delete them here. The cost: a target that lacks a parent's row does not report it when a child arrives; rows
-//! to change or delete are still searched.
+//! Some sources execute cascades above the storage engine, and log the rows that the cascades change
+//! ([`Rows::CASCADES_LOGGED`]). Rows of such a source are applied without foreign keys: neither checks nor cascades. The source
+//! has checked them, and its log contains the effects of its cascades. So the logged rows alone, in their order, reproduce its
+//! data.
+//!
+//! With foreign keys they would sometimes fail:
+//!
+//! * A statement may change a child's row directly, and another one by a cascade. The log then has both in one event. The event
+//!   precedes the parent's row, and lacks the flag that would allow the cascaded row (error 1452).
+//! * A REPLACE of a parent's row, which keeps its children on the source, would delete them here.
+//!
+//! The cost: if the target lacks a parent's row, it does not report this when a child's row arrives. It still reports a missing
+//! row that is to be changed or deleted.
 
 use std::iter;
 use std::ops::Range;
@@ -28,21 +34,22 @@ use crate::batch::{Batch, Commits};
 use crate::keys::{Access, KeyHash, KeyMap};
 use crate::transaction::{RowChanges, RowContext, RowsEvent};
 
-/// Offset of the type in an event's header.
+/// Offset of the event type in an event's header.
 const TYPE: usize = 4;
-/// Offset of the size in an event's header.
+/// Offset of the event size in an event's header.
 const SIZE: Range<usize> = 9..13;
-/// Offset of the table's number in its map and in rows events.
+/// Offset of the table's number in table maps and rows events.
 const NUMBER: Range<usize> = HEADER_LEN..HEADER_LEN + 6;
-/// Offset of the flags of a rows event.
+/// Offset of the flags in a rows event.
 const FLAGS: Range<usize> = NUMBER.end..NUMBER.end + 2;
 
-/// The first rows of `rows` that fit into one BINLOG statement of at most `bound` bytes of events, table maps aside: at
-/// least one row. Rows events with different flags (`foreign_key_checks` and the like) do not share a statement,
-/// because the server reads only those of the first one; nor do rows that need different sessions.
+/// Returns the first rows of `rows` that fit into one BINLOG statement: at most `bound` bytes of events, not counting table
+/// maps, but at least one row. Rows events with different flags (such as `foreign_key_checks`) do not share a statement,
+/// because the server reads only the flags of the first event. Rows that need different session settings do not share a
+/// statement either.
 pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Range<usize> {
     let start = rows.start;
-    // A row without an event is left out by its encoding; advancing past it ends every loop over runs.
+    // A row without an event is omitted when it is encoded. Advancing past it ensures that every loop over runs ends.
     let at_least = (start + 1).min(rows.end);
     let mut end = start;
     let mut bytes = 0_usize;
@@ -57,7 +64,7 @@ pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Rang
             end += part.rows.len();
             continue;
         }
-        // The event does not fit as a whole: as many of its rows as do.
+        // The whole event does not fit: take as many of its rows as do.
         bytes += part.event.images_at as usize;
         for row in part.rows {
             bytes += images(part.changes, row).len();
@@ -71,11 +78,12 @@ pub(super) fn first_run(batch: &Batch, rows: Range<usize>, bound: usize) -> Rang
 }
 
 /// Appends the events of some rows, which must be one run of [`first_run`], to `out`: the maps of their tables, then rows
-/// events. Complete ones are copied unchanged, of others the header and the images; writes of one row that can be
-/// [joined] are. Tables are renumbered: transactions of different servers may be neighbours, and use
-/// one number for different tables.
+/// events. Complete events are copied unchanged. Of an incomplete event, the header and the images of its rows are copied.
+/// Writes of one row are [joined] if possible. Tables are numbered again, because transactions of different servers may use one
+/// number for different tables.
 pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
-    // By their maps; most statements have a few tables, and one with hundreds is slow anyway.
+    // Tables are identified by their maps. Linear search: most statements have few tables, and a statement with hundreds is
+    // slow anyway.
     let mut tables: Vec<&[u8]> = Vec::new();
     for part in parts(batch, rows.clone()) {
         if !tables.contains(&content(part.map)) {
@@ -112,7 +120,7 @@ pub(super) fn append_run(batch: &Batch, rows: Range<usize>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends some rows of an event, all as they are logged where there are no `writes`.
+/// Appends some rows of an event. If `writes` is empty, all rows are appended as they are logged.
 fn append_part(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut Vec<u8>) {
     let event = &part.event.event;
     let head = event.get(..part.event.images_at as usize);
@@ -130,12 +138,12 @@ fn append_part(part: &Part<'_>, writes: &[Write<'_>], begin: usize, out: &mut Ve
         out.extend_from_slice(event.get(kept).unwrap_or_default());
         out.extend_from_slice(after);
     }
-    // No larger than the rows of the run in the log, which are in memory.
+    // The cast is lossless: the event is no larger than the rows of the run in the log, which are in memory.
     let size = (out.len() - begin) as u32;
     overwrite(out, begin, SIZE, &size.to_le_bytes());
 }
 
-/// The events of one row (its table's map, the head of its rows event, its images), without a copy of the images: for a row
+/// Returns the events of one row: the table map, the head of the rows event, and the images, which are not copied. For a row
 /// that is too large to share a statement.
 pub(super) fn single_row(batch: &Batch, row: usize) -> Vec<Bytes> {
     let Some(part) = parts(batch, row..row + 1).next() else {
@@ -146,7 +154,7 @@ pub(super) fn single_row(batch: &Batch, row: usize) -> Vec<Bytes> {
     let images = images.unwrap_or_default();
     let head = event.event.get(..event.images_at as usize);
     let mut head = head.unwrap_or_default().to_vec();
-    // Not larger than the event that it is a part of.
+    // The cast is lossless: the event is not larger than the event from which its row comes.
     let size = (head.len() + images.len()) as u32;
     overwrite(&mut head, 0, SIZE, &size.to_le_bytes());
     set_flags(&mut head, 0, true);
@@ -154,20 +162,20 @@ pub(super) fn single_row(batch: &Batch, row: usize) -> Vec<Bytes> {
     vec![part.map.clone(), head.into(), images]
 }
 
-/// The session that a row needs.
+/// Returns the session context that a row needs.
 pub(super) fn context_of(batch: &Batch, row: usize) -> Option<&RowContext> {
     let piece = batch.pieces(row..row + 1).next();
     piece.map(|(changes, _)| &changes.context)
 }
 
-/// Bytes of a row's images.
+/// Returns the size of a row's images in bytes.
 pub(super) fn image_bytes(batch: &Batch, row: usize) -> usize {
     let piece = batch.pieces(row..row + 1).next();
     piece.map_or(0, |(changes, rows)| images(changes, rows.start).len())
 }
 
-/// The events of a statement (table maps, then a source's rows events) as those of one or more BINLOG statements of
-/// at most about `bound` bytes, each with the maps and an end flag of its own. Rows events are not copied.
+/// Splits the events of a statement (table maps, then rows events) among one or more BINLOG statements of at most about `bound`
+/// bytes. Each has all the maps, and an end-of-statement flag. Rows events are not copied.
 pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<Bytes>> {
     let is_map = |event: &&Bytes| event.get(TYPE) == Some(&EventType::TableMap.code());
     let maps: Vec<Bytes> = events.iter().filter(is_map).cloned().collect();
@@ -192,17 +200,17 @@ pub(super) fn statement_runs(events: &[Bytes], bound: usize) -> Vec<Vec<Bytes>> 
     runs
 }
 
-/// Rows of one event, among some rows of a batch.
+/// Rows of one event, within some rows of a batch.
 struct Part<'a> {
     changes: &'a RowChanges,
     event: &'a RowsEvent,
-    /// The map of their table.
+    /// The map of the event's table.
     map: &'a Bytes,
-    /// Their index range within their transaction.
+    /// The indexes of the rows within their transaction.
     rows: Range<usize>,
 }
 
-/// Some rows of a batch, event by event.
+/// Splits some rows of a batch by event.
 fn parts(batch: &Batch, rows: Range<usize>) -> impl Iterator<Item = Part<'_>> {
     batch.pieces(rows).flat_map(|(changes, rows)| {
         let mut next = rows.start;
@@ -223,25 +231,25 @@ fn parts(batch: &Batch, rows: Range<usize>) -> impl Iterator<Item = Part<'_>> {
     })
 }
 
-/// A table map without its header and the table's number.
+/// Returns a table map without its header and the table's number.
 fn content(map: &Bytes) -> &[u8] {
     map.get(NUMBER.end..).unwrap_or_default()
 }
 
-/// Writes the number of an event's table, from 1 on, into the event or map at this offset.
+/// Writes a table's number, from 1 on, into the event that begins at this offset.
 fn set_number(out: &mut [u8], event: usize, number: usize) {
     let number = (number as u64).to_le_bytes();
     overwrite(out, event, NUMBER, &number[..NUMBER.end - NUMBER.start]);
 }
 
-/// Range of a row's images in its event.
+/// Returns the range of a row's images in its event.
 fn images(changes: &RowChanges, row: usize) -> Range<usize> {
     changes.rows.get(row).map_or(0..0, |row| {
         row.images.start as usize..row.images.end as usize
     })
 }
 
-/// The flags of a rows event that apply to its whole statement.
+/// Returns the flags of a rows event that apply to its whole statement.
 fn statement_flags(event: &RowsEvent) -> u16 {
     let flags = event.event.get(FLAGS);
     let flags = flags.and_then(|flags| flags.try_into().ok());
@@ -249,7 +257,7 @@ fn statement_flags(event: &RowsEvent) -> u16 {
     without_foreign_keys(flags) & !Rows::END_OF_STATEMENT
 }
 
-/// The flags for applying rows that have these in the log: see the module.
+/// Returns the flags with which rows are applied that have these flags in the log: see the module.
 fn without_foreign_keys(flags: u16) -> u16 {
     match flags & Rows::CASCADES_LOGGED {
         0 => flags,
@@ -279,38 +287,39 @@ fn overwrite(out: &mut [u8], event: usize, place: Range<usize>, bytes: &[u8]) {
 // update 7: A → B │ update 8 … │ update 7: B → C │ update 7: C → D    becomes    update 7: A → D │ update 8 …
 // ```
 //
-// An update is joined to an earlier write only if
+// An update is joined to an earlier write only if all of these are true:
 //
-// * it begins with the image, byte for byte, that the other one leaves, so that it is the same row, and nothing has changed
-//   it in between;
-// * it leaves every key of the row unchanged, those of parents too. So it takes no value that another row of the run has or
-//   had, and refers to no row that appears or disappears in the run: its position among the other rows does not matter;
-// * no write in between takes a key of the row, or all keys of its table.
+// * The update's image before is equal, byte for byte, to the image after of the earlier write. So both are of the same row,
+//   and nothing has changed the row in between.
+// * The update leaves every key of the row unchanged, including parents' keys. So the update takes no value that another row of
+//   the run has or had, and refers to no row that is inserted or deleted in the run. Its position among the other rows does not
+//   matter.
+// * No write in between uses a key of the row exclusively, or all keys of its table.
 //
-// Rows of a run become visible together, so no reader can have seen the omitted states. Transactions that commit
-// one by one are not joined: a refusal must name the row.
+// Rows of a run become visible together, so no reader can have seen the omitted states. Transactions that commit one by one are
+// not joined, because a refusal must name the row.
 
-/// How a row's write appears in the run.
+/// How a row's write is encoded in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Write<'a> {
-    /// It is written as it is in the log.
+    /// As it is in the log.
     AsLogged,
-    /// With another image after: that of the last write joined to it.
+    /// With another image after: the one of the last write that is joined to this write.
     EndsAs(&'a [u8]),
-    /// Omitted: joined to an earlier one.
+    /// Omitted, because it is joined to an earlier write.
     LeftOut,
 }
 
-/// The last write that took a key.
+/// The last write that used a key exclusively.
 #[derive(Debug, Clone, Copy)]
 struct Taken<'a> {
-    /// Its index in the run.
+    /// The write's index in the run.
     at: usize,
-    /// The last write of the row to which an update may be joined, with its index in the run; `None` where none may.
+    /// The last write of the row to which an update may be joined, with its index in the run; `None` if there is none.
     open: Option<(usize, Joinable<'a>)>,
 }
 
-/// The form of each row of a run, in the order of [`parts`]. Empty: all of them are written unchanged.
+/// Returns how each row of a run is encoded, in the order of [`parts`]. If the result is empty, all rows are written unchanged.
 fn joined(batch: &Batch, rows: Range<usize>) -> Vec<Write<'_>> {
     if batch.commits == Commits::OneByOne || rows.len() < 2 {
         return Vec::new();
@@ -351,24 +360,24 @@ fn joined(batch: &Batch, rows: Range<usize>) -> Vec<Write<'_>> {
     }
 }
 
-/// A write that can be joined, or to which others can.
+/// A write that can be joined to an earlier write, or to which later writes can be joined.
 #[derive(Debug, Clone, Copy)]
 struct Joinable<'a> {
-    /// Its table as a whole, and its row.
+    /// The keys of the table as a whole, and of the row.
     table: KeyHash,
     primary_key: KeyHash,
     map: &'a [u8],
-    /// The image before, of an update; empty for an insert.
+    /// The image before of an update; empty for an insert.
     before: &'a [u8],
     after: &'a [u8],
 }
 
 impl<'a> Joinable<'a> {
-    /// `None` also where a key of the table is unknown: such a write takes the table as a whole.
+    /// Returns `None` for other writes. A write with an unknown key value is among them: it uses the table as a whole.
     fn of(part: &Part<'a>, row: usize) -> Option<Self> {
         let write = part.changes.rows.get(row)?;
         let after_at = write.joinable_after?.get();
-        // A write with known keys has its table first, and then its primary key.
+        // If all keys of a write are known, the table is the first one, and the primary key the second.
         let [table, primary_key, ..] = part.changes.keys_of(row) else {
             return None;
         };
@@ -389,21 +398,21 @@ impl<'a> Joinable<'a> {
     }
 }
 
-// BINLOG statements: events in base64, straight into the packet.
+// BINLOG statements: events in base64, which are encoded directly into the packet.
 
 const HEAD: &[u8] = b"BINLOG '";
 const TAIL: &[u8] = b"'";
 
-/// Bytes of events encoded per piece while a statement is sent: a multiple of three, so that only the last piece is
+/// Bytes of events per piece that is encoded while a statement is sent. A multiple of three, so that only the last piece is
 /// padded.
 const PIECE: usize = 48 << 10;
 
-/// Size in bytes of the statement that applies so many bytes of events.
+/// Returns the size in bytes of the statement that applies this many bytes of events.
 pub(super) fn statement_bytes(events: usize) -> usize {
     HEAD.len() + encoded_len(events, true).unwrap_or(usize::MAX / 2) + TAIL.len()
 }
 
-/// The statement that applies `events`, in pieces that are created lazily.
+/// Returns the statement that applies `events`, in pieces that are encoded when they are needed.
 pub(super) fn statement_pieces(events: &[Bytes]) -> impl Iterator<Item = Vec<u8>> + Send + '_ {
     let mut slices = events.iter();
     let mut slice: &[u8] = &[];
@@ -426,26 +435,26 @@ pub(super) fn statement_pieces(events: &[Bytes]) -> impl Iterator<Item = Vec<u8>
 
 /// Appends the statement that applies `events`.
 pub(super) fn append_binlog(events: &[u8], out: &mut Vec<u8>) {
-    // Only a length near the end of the address space has no encoded one.
+    // Only a length near the end of the address space has no encoded length.
     let length = encoded_len(events.len(), true).unwrap_or(0);
     out.reserve(HEAD.len() + length + TAIL.len());
     out.extend_from_slice(HEAD);
     let start = out.len();
     out.resize(start + length, 0);
     if let Some(room) = out.get_mut(start..) {
-        // Fails only if the buffer is too small.
+        // Encoding fails only if the buffer is too small.
         let _ = STANDARD.encode_slice(events, room);
     }
     out.extend_from_slice(TAIL);
 }
 
-/// Bytes of events that fit into a statement of this size.
+/// Returns how many bytes of events fit into a statement of this size.
 pub(super) fn events_within(statement_bytes: usize) -> usize {
     (statement_bytes.saturating_sub(HEAD.len() + TAIL.len()) / 4) * 3
 }
 
-/// The statement that describes the format of later events to a session: canonical events, without
-/// checksums. (This event itself has one: a format description always does.)
+/// Returns the statement that describes the format of later events to a session: canonical events, without checksums. (The
+/// format description event itself always has a checksum.)
 pub(super) fn format_description() -> Vec<u8> {
     let description = FormatDescription {
         checksum: ChecksumAlgorithm::None,
@@ -453,7 +462,7 @@ pub(super) fn format_description() -> Vec<u8> {
     };
     let event = description.encode(EventOrigin::default());
     let mut stamped = Vec::new();
-    // Only bytes that are no event cannot be stamped.
+    // Stamping fails only if the bytes are not an event.
     let _ = stamp(&event, 0, &mut stamped);
     let mut statement = Vec::new();
     append_binlog(&stamped, &mut statement);

@@ -25,9 +25,10 @@ use crate::mysql::statement_context::rows_statement;
 use crate::schema::TableName;
 use crate::transaction::{Body, RowContext, Transaction};
 
-/// Bytes of events in one BINLOG statement, unless a row has more: the server holds a statement several times.
+/// The most bytes of events in one BINLOG statement, unless one row has more. The server keeps several copies of a statement in
+/// memory.
 const STATEMENT_BYTES: usize = 1 << 20;
-/// Statements above this are sent before more are written; a row above it is encoded while it is sent.
+/// When the statements exceed this size, they are sent before more are written. A larger row is encoded while it is sent.
 pub(super) const FLUSH_AT: usize = 4 << 20;
 
 /// A connection to a MySQL for applying transactions. `autocommit` is off, so that the first statement after
@@ -37,31 +38,31 @@ pub struct MysqlSession {
     pub(super) connection: Connection,
     pub(super) shared: Arc<Shared>,
     pub(super) script: Script,
-    /// Bytes of events that one statement may have.
+    /// The most bytes of events in one statement.
     pub(super) events_bound: usize,
-    /// True if the current transaction has begun.
+    /// Whether the current transaction has begun.
     begun: bool,
-    /// Whether `gtid_next` names a transaction, or did.
+    /// Whether `gtid_next` is set to a GTID, or was and is undefined since.
     named: bool,
-    /// Maximum size of a statement in bytes.
+    /// The most bytes in a statement.
     packet_limit: usize,
-    /// True if this session was opened after a request for larger packets.
+    /// Whether this session was opened with larger packets.
     opened_with_room: bool,
-    /// The limit of the current packets, and whether one has exceeded it.
+    /// The time limit of the current packets, and whether a packet has exceeded it.
     rows_limit: Duration,
     ran_out: bool,
-    /// The character sets and names of the collations queried so far.
+    /// The character sets and names of the collations that were queried so far.
     pub(super) collations: HashMap<u32, Option<(String, String)>>,
 }
 
 /// Why a packet was not completed.
 enum Failed {
-    /// A statement of this purpose was refused, and none after it was run.
+    /// The server refused the statement with this mark, and ran no statement after it.
     Statement {
         mark: Option<Mark>,
         error: ServerError,
     },
-    /// The packet as a whole has failed.
+    /// The packet as a whole failed.
     Packet(WriteError),
 }
 
@@ -72,14 +73,14 @@ impl From<WriteError> for Failed {
 }
 
 impl Failed {
-    /// True if the checkpoint's row has another number than that of the predecessor.
+    /// Whether the checkpoint row has another number than the predecessor's.
     fn is_other_number(&self) -> bool {
         matches!(self, Self::Statement { mark: Some(Mark::Turn), error } if error.code == OUT_OF_RANGE)
     }
 }
 
 impl MysqlSession {
-    /// `with_room`: it was opened after a request for larger packets.
+    /// Creates a session for a connection. `with_room`: it was opened with larger packets.
     pub(super) fn new(
         connection: Connection,
         packet_limit: usize,
@@ -91,7 +92,7 @@ impl MysqlSession {
             script: Script::default(),
             events_bound: STATEMENT_BYTES.min(events_within(packet_limit / 2)),
             begun: false,
-            // A format description leaves this undefined.
+            // A format description event leaves `gtid_next` undefined.
             named: true,
             packet_limit,
             opened_with_room: with_room,
@@ -102,25 +103,26 @@ impl MysqlSession {
         }
     }
 
-    /// Sends the content of the script.
+    /// Sends the script, and returns how much of it was executed.
     pub(super) async fn run_script(&mut self) -> Result<Ran, WriteError> {
         self.run_script_in_turn(&mut || ()).await
     }
 
-    /// The error for an unanswered packet of rows.
+    /// Returns the error for a packet of rows that was not answered.
     fn packet_error(&mut self, error: LinkError) -> WriteError {
         self.ran_out = matches!(error, LinkError::Timeout { .. });
         link_error(error)
     }
 
-    /// Rows follow of the batch or barrier that begins with this transaction.
+    /// Prepares for the rows of a batch or barrier that begins with this transaction.
     pub(super) fn rows_begin(&mut self, first: &Transaction) {
         let more_time = locked(&self.shared.more_time).get(&first.gtid).copied();
         self.rows_limit = more_time.unwrap_or(self.shared.options.rows_limit);
         self.ran_out = false;
     }
 
-    /// The result of these rows: a completed batch is forgotten, and one that exceeded its limit gets more time when it is retried.
+    /// Records the result of the rows. If they exceeded their time limit, a retry gets more time, until the batch or barrier is
+    /// completed.
     pub(super) fn rows_end(
         &self,
         first: &Transaction,
@@ -144,14 +146,15 @@ impl MysqlSession {
         }
     }
 
-    /// The same; calls `passed` when the script's turn is taken, before its commit is done.
+    /// As [`Self::run_script`]. Calls `passed` when the turn is taken, before the commit is answered.
     async fn run_script_in_turn(
         &mut self,
         passed: &mut (dyn FnMut() + Send),
     ) -> Result<Ran, WriteError> {
         let limit = self.rows_limit;
         let marks = &self.script.marks;
-        // Without a changed row there is none, or the transaction was already there and is skipped: no batch may follow.
+        // If no row was changed, either the row does not exist, or the transaction was executed already and is skipped. No batch
+        // may follow.
         let note = |done: usize, changed: u64| {
             if changed == 1 && matches!(marks.get(done), Some(Mark::Turn)) {
                 passed();
@@ -163,8 +166,8 @@ impl MysqlSession {
         ran.map_err(|error| self.packet_error(error))
     }
 
-    /// Applies the events of one statement, encoded while they are sent. Returns the server's refusal. When the
-    /// packet exceeds this session's limit, the session counts as lost, and the next one is opened with more room.
+    /// Applies the events of one statement, encoded while they are sent. Returns the server's refusal, if any. If the statement
+    /// exceeds this session's packet limit, the session counts as lost, and the next session is opened with larger packets.
     pub(super) async fn binlog(
         &mut self,
         events: &[Bytes],
@@ -189,7 +192,7 @@ impl MysqlSession {
         }
     }
 
-    /// Sends the content of the script, and begins a new one. Adds the completed commits.
+    /// Sends the script, and begins a new one. Adds the number of completed commits to `committed`.
     async fn flush(&mut self, committed: &mut usize) -> Result<(), Failed> {
         if self.script.statements.is_empty() {
             return Ok(());
@@ -198,7 +201,7 @@ impl MysqlSession {
         self.account(ran, committed)
     }
 
-    /// The script's result; begins a new one.
+    /// Evaluates the script's result, and begins a new script. Adds the number of completed commits to `committed`.
     fn account(&mut self, Ran { done, error }: Ran, committed: &mut usize) -> Result<(), Failed> {
         for mark in self.script.marks.iter().take(done) {
             let Mark::Commit { guard } = mark else {
@@ -216,14 +219,14 @@ impl MysqlSession {
         Err(Failed::Statement { mark, error })
     }
 
-    /// Writes the statements of some rows, and sends when they exceed the limit.
+    /// Adds the statements of some rows to the script, and sends the script when it exceeds the limit.
     async fn put_rows(
         &mut self,
         batch: &Batch,
         rows: Range<usize>,
         committed: &mut usize,
     ) -> Result<(), Failed> {
-        // Larger rows are sent alone.
+        // A row that is larger than this is sent alone.
         let large_row = FLUSH_AT.min(events_within(self.packet_limit / 2));
         let mut next = rows.start;
         while next < rows.end {
@@ -246,7 +249,7 @@ impl MysqlSession {
         Ok(())
     }
 
-    /// Some rows of a batch, and perhaps its commit, after the statement that takes its turn.
+    /// Sends some rows of a batch, then the statement `turn` that takes its turn, if any, and its commit if `then` requests it.
     async fn put(
         &mut self,
         batch: &Batch,
@@ -293,8 +296,8 @@ impl MysqlSession {
         put
     }
 
-    /// Names the following transaction; for a target with a binlog also its origin and its time, for
-    /// chains of replicas.
+    /// Sets the GTID of the following transaction. For a target with a binlog, also sets the original server version and commit
+    /// time, for its replicas.
     pub(super) fn name(&mut self, transaction: &Transaction) {
         self.named = true;
         self.script.marks.push(Mark::Begin);
@@ -302,7 +305,7 @@ impl MysqlSession {
         append_begin(transaction, self.shared.options.target_binlog, out);
     }
 
-    /// The transactions of a batch from one of them on, until the first failure.
+    /// Applies the transactions of a batch one by one, beginning with index `from`, until the first failure.
     async fn put_all(
         &mut self,
         batch: &Batch,
@@ -343,7 +346,8 @@ impl MysqlSession {
         checkpoint.filter(|checkpoint| !checkpoint.is_given_up())
     }
 
-    /// Rolls the failed transaction back, and returns the reason. It is `at` in its batch, where transactions go one by one.
+    /// Rolls back the failed transaction, and returns the reason. `at` is the transaction's index if transactions are committed one
+    /// by one.
     async fn failure(&mut self, batch: &Batch, at: Option<usize>, failed: Failed) -> WriteError {
         let (mark, error) = match failed {
             Failed::Statement { mark, error } => (mark, error),
@@ -355,7 +359,7 @@ impl MysqlSession {
         if let (Some(Mark::Rows(rows)), Some(at)) = (&mark, at) {
             return self.refusal(batch, at, rows.clone(), &error).await;
         }
-        // The checkpoint's row was not written, although its content is as expected.
+        // The update of the checkpoint row failed, although the row has the expected number.
         if mark == Some(Mark::Turn)
             && failing(&error) == Failing::Refused
             && let Some(checkpoint) = &self.shared.checkpoint
@@ -366,8 +370,8 @@ impl MysqlSession {
         write_error(&error)
     }
 
-    /// The meaning of a number in the row that was not answered last: this batch, or a part of it, was committed
-    /// by a call of a lost session, or another applier is running.
+    /// Explains an unexpected number in the checkpoint row. Either a call of a lost session committed this batch or a part of it,
+    /// or another applier is running.
     async fn explain_number(&mut self, batch: &Batch) -> Result<(), WriteError> {
         self.rolled_back().await?;
         let query = format!("SELECT n FROM {TABLE} WHERE id=1");
@@ -376,7 +380,7 @@ impl MysqlSession {
         let checkpoint = self.shared.checkpoint.as_ref();
         match checkpoint.map(|checkpoint| checkpoint.found(number.unwrap_or_default())) {
             Some(Whose::Batch(seq)) if seq == batch.seq => Ok(()),
-            // The executed GTIDs show how far it got.
+            // The executed GTIDs show how far the call got.
             Some(Whose::Batch(_) | Whose::One) => Err(WriteError::Lost(
                 "a call of a lost session has gone on".to_owned(),
             )),
@@ -390,7 +394,7 @@ impl MysqlSession {
         self.begun = false;
         self.script.clear();
         self.script.context = None;
-        // A session that cannot roll back is unusable.
+        // If the rollback fails, the session is unusable.
         let back = self.connection.execute("ROLLBACK").await;
         back.map(drop).map_err(lost)
     }
@@ -434,7 +438,7 @@ impl Session for MysqlSession {
         };
         match &done {
             Ok(()) => checkpoint.committed(batch.seq),
-            // A failed statement has left nothing; one that ended with its session may have been the COMMIT.
+            // After other failures nothing was committed. A session that was lost may have committed.
             Err(WriteError::Lost(_)) => {}
             Err(_) => checkpoint.failed(batch.seq),
         }
@@ -461,7 +465,7 @@ impl Session for MysqlSession {
         let Body::Barrier(barrier) = &transaction.body else {
             return Err(refused_by_us("rows are no barrier"));
         };
-        // Cosmetic: nothing depends on it.
+        // Cosmetic: earlier transactions are in `gtid_executed` first. Nothing depends on this.
         if let Some(checkpoint) = &self.shared.checkpoint {
             let _ = tokio::time::timeout(PUBLISHED_WITHIN, checkpoint.all_published()).await;
         }
@@ -483,28 +487,28 @@ impl Session for MysqlSession {
     }
 }
 
-// The statements of a packet, with the purpose of each.
+// The statements of a packet, and the purpose of each.
 
 /// The purpose of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// Names the following transaction, or none, or sets up the session for its rows.
+    /// Sets or resets `gtid_next`, or sets up the session for rows.
     Begin,
-    /// Rows of the batch.
+    /// Writes these rows of the batch.
     Rows(Range<usize>),
-    /// Takes the turn to commit, by the checkpoint's row.
+    /// Takes the turn to commit, by updating the checkpoint row.
     Turn,
-    /// Commits; where transactions go one by one, with the checkpoint row's number after that.
+    /// Commits. `guard`: the number that the checkpoint row has then, if transactions are committed one by one.
     Commit { guard: Option<u64> },
 }
 
-/// Statements with their marks. Kept from one packet to the next with its memory.
+/// Statements with their marks. The memory is reused from one packet to the next.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub(super) statements: Statements,
     pub(super) marks: Vec<Mark>,
     events: Vec<u8>,
-    /// The session's state after these statements, if known; it persists from one packet to the next.
+    /// The session context after these statements, if known. It is kept from one packet to the next.
     pub(super) context: Option<RowContext>,
 }
 
@@ -517,7 +521,7 @@ impl Script {
         }
     }
 
-    /// Sets up the session for a row, if needed. Most transactions of a workload need the same.
+    /// Sets up the session for a row, if needed. Most transactions of a workload need the same settings.
     fn context(&mut self, batch: &Batch, row: usize) {
         let Some(context) = context_of(batch, row) else {
             return;
@@ -528,7 +532,7 @@ impl Script {
         }
     }
 
-    /// Writes one run of rows, with its session settings, and returns it: the first of `rows` that fit into one statement.
+    /// Adds one run of rows with its session settings, and returns the run: the first of `rows` that fit into one statement.
     pub(super) fn rows(&mut self, batch: &Batch, rows: Range<usize>, bound: usize) -> Range<usize> {
         self.context(batch, rows.start);
         let run = first_run(batch, rows, bound);
@@ -545,7 +549,7 @@ impl Script {
     }
 }
 
-/// Appends the statement that names a transaction.
+/// Appends the statement that sets the GTID of a transaction.
 pub(super) fn append_begin(transaction: &Transaction, target_binlog: bool, out: &mut Vec<u8>) {
     // Writing to memory does not fail.
     let _ = write!(out, "SET gtid_next='{}'", transaction.gtid);

@@ -15,51 +15,53 @@ use crate::mysql::options::{MysqlOptions, STATEMENT_LIMIT};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: MysqlOptions,
-    /// Where transactions commit as one.
+    /// The checkpoint, if transactions commit as one.
     pub(super) checkpoint: Option<Arc<Checkpoint>>,
-    /// For rows that are larger than the target's packets.
+    /// State for rows that are larger than the target's packets.
     pub(super) room: PacketRoom,
-    /// The time limits of batches and barriers whose rows have exceeded theirs, by their first transactions, until they are done.
+    /// Longer time limits of batches and barriers that exceeded the limit before, by their first transactions, until they are
+    /// completed.
     pub(super) more_time: Mutex<BTreeMap<Gtid, Duration>>,
-    /// For rows that a rollback does not remove.
+    /// State for writes that a rollback does not remove.
     pub(super) for_good: Begun,
 }
 
-// Time limits for packets of rows that exceeded them before.
+// Time limits for packets of rows that exceeded the limit before.
 //
-// A packet that is given up is retried in another session, and would fail indefinitely where the target needs longer than the
-// limit: a large table without a primary key is searched for each row. So a batch gets twice the time with each attempt.
+// A packet that exceeds its limit is retried in another session. It would fail indefinitely if the target needs longer than the
+// limit, such as for a large table without a primary key, which is searched for each row. So each retry of a batch has twice the
+// time.
 
-/// The limit of the retry of a packet that was abandoned after `limit`: at most that of a statement.
+/// Returns the time limit for the retry of a packet that exceeded `limit`: at most the limit of a statement.
 pub(super) fn limit_of_retry(limit: Duration) -> Duration {
     limit.saturating_mul(2).min(STATEMENT_LIMIT).max(limit)
 }
 
-// Packets for rows that are larger than the target's `max_allowed_packet`.
+// Larger packets, for rows that exceed the target's `max_allowed_packet`.
 //
-// A row of n bytes is a `BINLOG` statement of 4/3 n, so a row that fitted into a packet on the source may not fit into one
-// here. A session's limit is the server's at the moment of its connection, and cannot be changed afterwards. So the
-// server's limit is raised for the moment of one connection and then restored. That is safe: the setting bounds a client's
-// packets and affects no data, and only a client that connects in that moment may send more than others. If the applier
-// is killed in it, the raised value stays until the target is restarted or it is reset.
+// A row of n bytes is a `BINLOG` statement of 4/3 n bytes, so a row may fit into a packet on the source and not here. The limit
+// of a session is the server's limit at the moment of its connection, and cannot be changed afterwards. So the server's limit is
+// raised while one connection is opened, and then restored. That is safe: the setting limits a client's packets and affects no
+// data. Only a client that connects at that moment may send larger packets than other clients. If the applier is killed at that
+// moment, the raised value remains until the target is restarted or an operator resets it.
 
-/// The largest `max_allowed_packet` that a server has.
+/// The largest `max_allowed_packet` that a server supports.
 pub(super) const LARGEST: usize = 1 << 30;
 
-/// True if new sessions are opened with more room, one at a time.
+/// Whether new sessions are opened with larger packets. They are opened one at a time.
 #[derive(Debug, Default)]
 pub(super) struct PacketRoom {
-    /// Sessions that are opened from now on get more room.
+    /// Whether sessions opened from now on get larger packets.
     pub(super) asked: AtomicBool,
     opening: tokio::sync::Mutex<()>,
 }
 
 impl PacketRoom {
-    /// Opens a connection with the server's largest packets; with ordinary ones if the account may not set
-    /// them, which is logged.
+    /// Opens a connection with the server's largest packets. If the account may not change the limit, opens one with ordinary
+    /// packets and logs that.
     ///
     /// # Errors
-    /// When there is no connection.
+    /// If the connection fails.
     pub(super) async fn open(&self, connect: &ConnectOptions) -> Result<Connection, LinkError> {
         let _one = self.opening.lock().await;
         let mut first = Connection::open(connect).await?;
@@ -95,7 +97,7 @@ impl PacketRoom {
     }
 }
 
-/// The error for a row that fits into no packet.
+/// Returns the error for a row that fits into no packet.
 pub(super) fn no_packet(length: usize) -> ServerError {
     ServerError {
         code: server_code::PACKET_TOO_LARGE,
@@ -123,7 +125,7 @@ mod tests {
             limits.push(limit_of_retry(limits[at]));
         }
         assert_eq!(limits, [4, 8, 16, 24, 24].map(hours));
-        // A limit above the bound stays.
+        // A limit that is above the bound is unchanged.
         assert_eq!(limit_of_retry(hours(30)), hours(30));
     }
 }

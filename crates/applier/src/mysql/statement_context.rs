@@ -1,5 +1,5 @@
-//! The session that a statement of the log needs, as assignments. Pure. Modelled on the server's log format and
-//! `mysqlbinlog`; a variable that is not logged keeps the session's own value.
+//! Returns the session settings that a statement of the log needs, as assignments. Pure. Modelled on the server's log format and on
+//! `mysqlbinlog`. A variable that is not logged keeps the session's value.
 
 use binlog_format::event::{EventFlags, EventHeader};
 use binlog_format::events::{
@@ -8,11 +8,11 @@ use binlog_format::events::{
 
 use crate::transaction::RowContext;
 
-/// The collation that text literals and tables had by default before 8.0 gave it a name of its own: utf8mb4_general_ci.
+/// The default collation of utf8mb4 before 8.0: utf8mb4_general_ci.
 const OLD_DEFAULT_COLLATION: u16 = 45;
 
-/// The assignments that a statement needs, as one SET statement; without those of [`before_all`], which the server refuses within a
-/// transaction.
+/// Returns the assignments that a statement needs, as one SET statement. Those of [`before_all`] are not included, since the server
+/// refuses them within a transaction.
 pub(super) fn context_statement(
     header: &EventHeader,
     query: &Query<'_>,
@@ -32,7 +32,7 @@ pub(super) fn context_statement(
     }
     set.put_logged("sql_mode", context.sql_mode);
     let auto = context.auto_increment;
-    // Not logged with the value 1.
+    // The value 1 is not logged.
     let (increment, offset) = auto.map_or((1, 1), |auto| (auto.increment, auto.offset));
     set.put("auto_increment_increment", increment);
     set.put("auto_increment_offset", offset);
@@ -49,7 +49,7 @@ pub(super) fn context_statement(
     let utf8mb4 = utf8mb4.unwrap_or(OLD_DEFAULT_COLLATION);
     set.put("default_collation_for_utf8mb4", utf8mb4);
     set.put_logged("collation_database", context.collation_database);
-    // Last: from here on the session parses text in the statement's character set.
+    // These are last: the session parses later text in the statement's character set.
     if let Some(sets) = context.character_sets {
         set.put("collation_connection", sets.connection);
         set.put("collation_server", sets.server);
@@ -58,7 +58,7 @@ pub(super) fn context_statement(
     set.0.into_bytes()
 }
 
-/// The assignments that rows need, as one SET statement.
+/// Returns the assignments that rows need, as one SET statement.
 pub(super) fn rows_statement(context: &RowContext) -> Vec<u8> {
     let mut set = Assignments::default();
     set.put("sql_mode", context.sql_mode);
@@ -68,9 +68,9 @@ pub(super) fn rows_statement(context: &RowContext) -> Vec<u8> {
     set.0.into_bytes()
 }
 
-/// Assignments before a barrier's transaction begins, since the server refuses them within one (1766):
-/// `explicit_defaults_for_timestamp`, logged with statements that create `TIMESTAMP` columns. The first value serves all of
-/// the barrier's statements: the source's session could not change it within the transaction either.
+/// Returns the assignment that must precede a barrier's transaction, since the server refuses it within one (error 1766):
+/// `explicit_defaults_for_timestamp`, which is logged with statements that create `TIMESTAMP` columns. The first value is correct
+/// for all of the barrier's statements: the source's session could not change it within the transaction either.
 pub(super) fn before_all<'a>(
     mut contexts: impl Iterator<Item = SessionContext<'a>>,
 ) -> Option<Vec<u8>> {
@@ -80,7 +80,7 @@ pub(super) fn before_all<'a>(
     Some(set.0.into_bytes())
 }
 
-/// The statement that sets the default schema; `None` when the statement needs none.
+/// Returns the statement that sets the default schema; `None` if the log's statement needs no default schema.
 pub(super) fn use_statement(header: &EventHeader, query: &Query<'_>) -> Option<Vec<u8>> {
     if query.schema.is_empty() || header.flags.contains(EventFlags::SUPPRESS_USE) {
         return None;
@@ -90,7 +90,7 @@ pub(super) fn use_statement(header: &EventHeader, query: &Query<'_>) -> Option<V
     Some(out)
 }
 
-/// The statement that sets an INTVAR event's number for the next one.
+/// Returns the statement that sets the number of an INTVAR event for the next statement.
 pub(super) fn int_var_statement(number: &IntVar) -> Vec<u8> {
     let name = match number.kind {
         IntVarKind::LastInsertId => "last_insert_id",
@@ -99,7 +99,7 @@ pub(super) fn int_var_statement(number: &IntVar) -> Vec<u8> {
     format!("SET {name}={}", number.value).into_bytes()
 }
 
-/// The statement that sets a RAND event's seeds for the next one.
+/// Returns the statement that sets the seeds of a RAND event for the next statement.
 pub(super) fn rand_statement(rand: &Rand) -> Vec<u8> {
     let (first, second) = (rand.first_seed, rand.second_seed);
     format!("SET rand_seed1={first},rand_seed2={second}").into_bytes()
@@ -122,10 +122,10 @@ impl Assignments {
     }
 }
 
-// The literal of a user variable that a statement of the log needs. Pure.
+// Literals of user variables for a statement of the log. Pure.
 
-/// Appends the statement that sets it; `None` when its value cannot be read. `collation` is the name of a text's character set
-/// and that of its collation.
+/// Appends the statement that sets a user variable. Returns `None` if its value cannot be read. `collation` has the names of the
+/// character set and the collation of a text.
 pub(super) fn append_user_variable(
     variable: &UserVar<'_>,
     collation: Option<(&str, &str)>,
@@ -151,13 +151,13 @@ fn value_literal(value: &UserVarValue<'_>, collation: Option<(&str, &str)>) -> O
         }
         UserVarType::Real => {
             let number = f64::from_le_bytes(bytes.try_into().ok()?);
-            // With an exponent, or the server parses it as a DECIMAL.
+            // Without an exponent, the server would parse the number as a DECIMAL.
             number.is_finite().then(|| format!("{number:e}"))?
         }
         UserVarType::Int => {
             let number = i64::from_le_bytes(bytes.try_into().ok()?);
             match value.unsigned {
-                // As a literal it would have a sign unless it needs all bits.
+                // The server would parse a literal as a signed number, unless it needs all 64 bits.
                 true => format!("CAST({} AS UNSIGNED)", number as u64),
                 false => number.to_string(),
             }
@@ -172,16 +172,16 @@ fn value_literal(value: &UserVarValue<'_>, collation: Option<(&str, &str)>) -> O
     })
 }
 
-// DECIMAL as binlogs have it, as text. Pure.
+// Converts a DECIMAL from the binlog's format to text. Pure.
 //
-// Digits are in groups of nine, four bytes each, big-endian; an incomplete group, at the outer ends of both
-// parts, takes fewer bytes. The highest bit is inverted, and in a negative number all bits are.
+// Digits are stored in groups of nine, four bytes each, big-endian. An incomplete group, at the outer end of the integer or the
+// fractional part, needs fewer bytes. The highest bit is inverted; in a negative number all bits are inverted.
 
-/// Bytes for a group by its number of digits.
+/// The bytes of a group, by its number of digits.
 const BYTES: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
 const GROUP: usize = 9;
 
-/// The text of a value of `precision` digits, `scale` of them after the point; `None` when the bytes are no such value.
+/// Returns the text of a value of `precision` digits, `scale` of them after the point; `None` if the bytes are no such value.
 pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Option<String> {
     let whole = precision.checked_sub(scale)?;
     if precision > 65 || precision == 0 {
@@ -203,7 +203,7 @@ pub(super) fn decimal_text(precision: usize, scale: usize, bytes: &[u8]) -> Opti
         let number = bytes.fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
         digits += &format!("{number:0group$}");
     }
-    // A group with too large a number has more digits.
+    // If the number of a group is too large, it has too many digits.
     if !rest.is_empty() || digits.len() != precision {
         return None;
     }
@@ -230,12 +230,12 @@ pub(super) fn append_name(name: &[u8], out: &mut Vec<u8>) {
     out.push(b'`');
 }
 
-/// Bytes as a hexadecimal literal, which every `sql_mode` reads the same way.
+/// Returns bytes as a hexadecimal literal, which has the same meaning in every `sql_mode`.
 fn hex_literal(bytes: &[u8]) -> String {
     format!("X'{}'", hex::encode(bytes))
 }
 
-/// A text in UTF-8 as a literal.
+/// Returns a text in UTF-8 as a literal.
 pub(super) fn text_literal(text: impl AsRef<[u8]>) -> String {
     format!("_utf8mb4 {}", hex_literal(text.as_ref()))
 }

@@ -1,4 +1,4 @@
-//! The central task: reports events to the plan, and executes its orders.
+//! The driver, a run's central task: it reports events to the plan and sends the plan's orders to the workers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::run::{ApplyError, reach};
 use crate::source::Source;
 use crate::transaction::Seq;
 
-/// Transactions between reader and driver; they are in the window already.
+/// The most transactions between reader and driver. They count as part of the window.
 const ITEMS: usize = 64;
-/// At the end, how long to wait for workers that are still in a call.
+/// How long the end of a run waits for workers that are still in a call.
 const LAST_CALLS: Duration = Duration::from_secs(10);
 
 struct Driver<B> {
@@ -35,7 +35,7 @@ struct Driver<B> {
     to_self: mpsc::Sender<Event>,
     items: mpsc::Receiver<Item>,
     handle: RunHandle,
-    /// Workers, and other calls of the backend.
+    /// The tasks of the workers, and of other calls to the backend.
     tasks: JoinSet<()>,
     reader: JoinSet<()>,
     /// The result of the log, once it has ended.
@@ -44,7 +44,8 @@ struct Driver<B> {
     asks_blockers: bool,
 }
 
-/// Applies a source's log to a database. Transactions that the database has are skipped, in whatever order it received them.
+/// Applies a source's log to a database. Transactions that the database already has are skipped, in whatever order it
+/// received them.
 ///
 /// # Errors
 /// [`ApplyError`]; another run with the same target continues where this one ended.
@@ -62,7 +63,7 @@ where
     let executed = reach(options.reopen_for, || backend.begin()).await?;
     handle.progress.set_drained(false);
     let first = Seq(u64::try_from(executed.count()).unwrap_or(u64::MAX / 2)).next();
-    // A worker has at most a new session, a turn and a report to send.
+    // At any time, a worker has at most three events to send: a new session, a turn and a report.
     let (to_self, events) = mpsc::channel(options.workers * 3 + 4);
     let (to_driver, items) = mpsc::channel(ITEMS);
     let (target, progress) = (Arc::clone(&backend), Arc::clone(&handle.progress));
@@ -113,7 +114,7 @@ impl<B: Backend> Driver<B> {
         let mut control_is_open = true;
         self.apply_control();
         loop {
-            // One moment for both: otherwise no timer would cover a moment between them.
+            // One timestamp for orders and timers: with two, no timer would cover the time between them.
             let now = self.began.elapsed();
             self.act(now);
             if let Some(ended) = self.end()? {
@@ -140,7 +141,7 @@ impl<B: Backend> Driver<B> {
                 },
                 () = sleep_until(wake), if may_wake => {}
             }
-            // All other pending events, before the next check of everything.
+            // Process all pending events before the plan is evaluated again.
             while let Ok(event) = self.events.try_recv() {
                 self.take_event(event)?;
             }
@@ -156,12 +157,12 @@ impl<B: Backend> Driver<B> {
         }
     }
 
-    /// Executes the plan's orders, and shows the progress.
+    /// Sends the plan's orders to the workers, and updates the progress.
     fn act(&mut self, now: Duration) {
         for (worker, order) in self.plan.orders(now) {
             let sent = self.orders.get(worker.0).map(|to| to.try_send(order));
             if !matches!(sent, Some(Ok(()))) {
-                // It has ended, and reported why.
+                // The worker has ended, and has reported the reason.
                 tracing::debug!(worker = worker.0, "a worker takes no order");
             }
         }
@@ -185,7 +186,7 @@ impl<B: Backend> Driver<B> {
         });
     }
 
-    /// True if the run is over.
+    /// Returns the result if the run is over.
     fn end(&mut self) -> Result<Option<Ended>, ApplyError> {
         if self.plan.is_busy() {
             return Ok(None);
@@ -219,7 +220,7 @@ impl<B: Backend> Driver<B> {
                         .pass(StageName::Committed, &transaction);
                     let in_flight = self.in_flight.remove(&transaction.seq);
                     if let Some(done) = in_flight.and_then(|in_flight| in_flight.done) {
-                        // The reader may be gone.
+                        // The reader may have ended.
                         let _ = done.send(());
                     }
                 }
@@ -242,7 +243,7 @@ impl<B: Backend> Driver<B> {
         Ok(())
     }
 
-    /// Processes an item of the reader, or its end.
+    /// Processes an item of the reader; `None` when the reader has ended.
     fn take(&mut self, item: Option<Item>) {
         match item {
             Some(Item::Transaction(transaction, in_flight)) => {
@@ -278,7 +279,7 @@ impl<B: Backend> Driver<B> {
         });
     }
 
-    /// Lets workers end their calls and roll back open transactions.
+    /// Waits for the workers, at most `LAST_CALLS`: they end their calls and roll back open transactions.
     async fn shut_down(mut self) {
         self.reader.abort_all();
         self.orders.clear();

@@ -1,4 +1,4 @@
-//! The run: from a source to a database, with everything in between.
+//! A run: applies a source to a database.
 //!
 //! ```text
 //!            window (rows, bytes)
@@ -6,8 +6,9 @@
 //! source, decoder, table shapes      scheduler, plan   one each
 //! ```
 //!
-//! The reader stops while the window is full, and at every barrier until it is committed, since tables may have another shape
-//! after it. The driver asks the plan for the next orders; workers execute and report them.
+//! The reader waits while the window is full. If it needs the shape of an unknown table, it waits until the barriers before
+//! are committed, since a barrier may change the shape. The driver asks the plan for the next orders; workers execute the
+//! orders and report the results.
 
 mod driver;
 mod options;
@@ -33,13 +34,14 @@ pub use crate::run::progress::{
 };
 use crate::source::{SourceError, persist};
 
-/// Why a run ended early. In every case the target's executed GTIDs show what is applied, and another run continues there.
+/// Why a run ended early. In every case the target's executed GTIDs show what is applied, and another run continues from
+/// there.
 #[derive(Debug, Error)]
 pub enum ApplyError {
     /// An option has an invalid value.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The database refuses a transaction. Everything before it is committed, and no part of it.
+    /// The database refuses a transaction. Everything before it is committed, and the refused transaction is rolled back.
     #[error(
         "transaction {gtid} is refused: {refusal}. Everything before it is committed, and nothing of it. Remove the cause and \
          apply again: it goes on with this transaction"
@@ -53,13 +55,13 @@ pub enum ApplyError {
     /// A transaction cannot be decoded. Everything before it is committed.
     #[error(transparent)]
     Decode(#[from] DecodeFailure),
-    /// The source failed. All its transactions so far are committed.
+    /// The source failed. All transactions received from it are committed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The database refuses a requirement of the run.
+    /// The database refuses something that the run needs, such as a query.
     #[error("{0}")]
     Database(String),
-    /// The database could not be reached for as long as `reopen_for`.
+    /// The database was unreachable for as long as `reopen_for`.
     #[error(
         "the database was not reached for {seconds} s: {message}. Apply again when it is back: it continues where it stopped"
     )]
@@ -69,14 +71,14 @@ pub enum ApplyError {
         /// The error of the last attempt.
         message: String,
     },
-    /// A task of the run failed, which is a bug of this program.
+    /// A task of the run panicked or was aborted, which is a bug of this program.
     #[error("a task of the applier broke: {0}")]
     Broken(String),
 }
 
-// Queries to a database that may be away for a while.
+// Retries of queries to a database that is unreachable for some time.
 
-/// Retries until there is an answer, for at most `within`.
+/// Calls `ask` until it succeeds, for at most `within`.
 async fn reach<T, F, A>(within: Duration, ask: F) -> Result<T, ApplyError>
 where
     F: FnMut() -> A,

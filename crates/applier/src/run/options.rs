@@ -10,22 +10,22 @@ use tokio_util::sync::CancellationToken;
 use crate::run::progress::Progress;
 use crate::scheduler::Policy;
 
-/// Limits for transactions in memory, from the moment a transaction is decoded until it is committed. A larger
-/// transaction passes alone.
+/// Limits for transactions in memory. A transaction counts from the moment it is decoded until it is
+/// committed. A larger transaction is applied while no other one is in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowSize {
-    /// The most row writes.
+    /// The most row writes in memory.
     pub rows: usize,
-    /// The most bytes of transactions.
+    /// The most bytes of transactions in memory.
     pub bytes: usize,
 }
 
 /// Limits for one batch of a session, while there is a backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
-    /// The most transactions; 1 sends each of them alone.
+    /// The most transactions in a batch; 1 applies each transaction separately.
     pub transactions: usize,
-    /// Bytes; a larger transaction goes alone.
+    /// The most bytes of a batch; a larger transaction is a batch of its own.
     pub bytes: usize,
 }
 
@@ -40,15 +40,17 @@ pub struct Options {
     pub window: WindowSize,
     /// Limits for one batch of a session.
     pub batch: BatchSize,
-    /// After this time a write may be waiting for locks of later transactions; these are rolled back.
+    /// When a write takes longer than this, the locks of later transactions may block it; transactions that do
+    /// so are rolled back.
     pub stall_after: Duration,
-    /// How long to retry a lost database.
+    /// How long to try to reconnect to a lost database.
     pub reopen_for: Duration,
     /// The largest accepted transaction, uncompressed, in bytes.
     pub max_transaction_bytes: usize,
 }
 
-/// The ring's limit, in bytes: a follower that refused a committed transaction could never continue.
+/// The ring's limit for a transaction, in bytes. If a follower refused a committed transaction, it could never
+/// continue.
 const LARGEST_TRANSACTION: usize = (1 << 31) - 1;
 
 impl Default for Options {
@@ -115,50 +117,52 @@ pub struct Control {
     pub max_transactions_per_second: Option<f64>,
 }
 
-/// Timers are inexact: their delay is compensated up to this.
+/// Timers are inexact. After a late timer, transactions are made up for, at most those of this time.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
-/// How many transactions may begin by now. Pure: moments are durations since the run began.
+/// Limits the rate of transactions: computes how many may begin by now. Pure: times are durations since the
+/// run began.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     per_second: Option<f64>,
-    /// Transactions that may begin, as of `at`.
+    /// How many transactions may begin, as of the time `at`. Negative after an excess.
     allowance: f64,
     at: Duration,
 }
 
 impl Pace {
-    /// Sets another rate from now on. A rate that is not positive stops everything.
+    /// Sets another rate from now on. A rate of zero or less stops all transactions.
     pub(super) fn set(&mut self, per_second: Option<f64>, now: Duration) {
         self.earn(now);
         self.per_second = per_second.map(|rate| if rate > 0.0 { rate } else { 0.0 });
     }
 
-    /// How many may begin now.
+    /// Returns how many transactions may begin now.
     pub(super) fn allowed(&mut self, now: Duration) -> usize {
         self.earn(now);
         self.per_second
             .map_or(usize::MAX, |_| self.allowance.max(0.0) as usize)
     }
 
-    /// How many may begin together at most, so that a low rate does not become rare bursts: at least one.
+    /// Returns how many transactions may begin together, at least one. It is bounded so that a low rate does
+    /// not result in rare bursts.
     pub(super) fn at_once(&self) -> usize {
         let at_once = |rate| ((rate * CATCH_UP.as_secs_f64()) as usize).max(1);
         self.per_second.map_or(usize::MAX, at_once)
     }
 
-    /// Counts transactions that begin, for the limit per second. An excess delays later ones.
+    /// Counts transactions that begin. If they exceed the rate, later transactions are delayed.
     pub(super) fn begin(&mut self, transactions: usize) {
         if self.per_second.is_some() {
             self.allowance -= transactions as f64;
         }
     }
 
-    /// When the next one may begin.
+    /// Returns when the next transaction may begin.
     pub(super) fn next(&self) -> Option<Duration> {
         let rate = self.per_second.filter(|rate| *rate > 0.0)?;
         let missing = (1.0 - self.allowance).max(0.0) / rate;
-        // Slightly later rather than too early.
+        // Rounded up: an event slightly late is better than one that is too early.
         let wait = Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX);
         let next = self.at.checked_add(wait)?;
         next.checked_add(Duration::from_nanos(1))
@@ -184,12 +188,12 @@ pub struct RunHandle {
     pub progress: Arc<Progress>,
 }
 
-/// How a run ended that reached its goal.
+/// How a successful run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The log has ended, and all of it is committed.
     WithTheLog,
-    /// It was cancelled; earlier commits stay.
+    /// The run was cancelled; earlier commits stay.
     Cancelled,
 }
 

@@ -13,22 +13,22 @@ use crate::locked;
 use crate::schema::TableName;
 use crate::transaction::{Body, Seq, Transaction};
 
-/// The stages of a transaction.
+/// The stages that a transaction passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StageName {
-    /// It was received from the source, and is decoded.
+    /// The transaction was received from the source, and is decoded.
     Received,
-    /// A worker has begun it.
+    /// A worker has begun the transaction.
     Scheduled,
-    /// Its commit is done in the target.
+    /// The transaction is committed in the target.
     Committed,
 }
 
 impl StageName {
-    /// All of them, in order.
+    /// All stages, in order.
     pub const ALL: [Self; 3] = [Self::Received, Self::Scheduled, Self::Committed];
 
-    /// Its name in metrics and messages.
+    /// Returns the stage's name in metrics and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Received => "received",
@@ -41,22 +41,22 @@ impl StageName {
 /// Counters of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// How many transactions have passed it.
+    /// The number of transactions that have passed the stage.
     pub transactions: u64,
-    /// How many row writes have passed it.
+    /// The number of row writes that have passed the stage.
     pub rows: u64,
-    /// How many bytes of transactions have passed it.
+    /// The bytes of the transactions that have passed the stage.
     pub bytes: u64,
-    /// The last transaction in the log's order that has passed it.
+    /// The last transaction that has passed the stage, by the log's order.
     pub last: Option<Gtid>,
-    /// When the server that wrote the log committed that one.
+    /// When the server that wrote the log committed the transaction `last`.
     pub last_commit: Option<CommitTimestamp>,
 }
 
 #[derive(Debug, Default)]
 struct Stage {
     passed: Mutex<(Seq, Passed)>,
-    /// The first transaction that was received and has not passed.
+    /// The first received transaction that has not passed the stage.
     waiting: Mutex<Option<Unpassed>>,
 }
 
@@ -65,31 +65,33 @@ struct Stage {
 pub struct Unpassed {
     /// Its GTID.
     pub gtid: Gtid,
-    /// When the server that wrote the log committed it, by that server's clock; none where the log has no timestamp.
+    /// When the server that wrote the log committed the transaction, by that server's clock; `None` if the log has no
+    /// timestamp.
     pub committed: Option<CommitTimestamp>,
 }
 
 impl Unpassed {
-    /// Its age by its timestamp, where it has one; none where that is in the future.
+    /// Returns the transaction's age by its timestamp; zero if the timestamp is in the future, `None` if there is no
+    /// timestamp.
     pub fn age(&self, now: CommitTimestamp) -> Option<Duration> {
         let committed = self.committed?;
         Some(Duration::from_micros(now.0.saturating_sub(committed.0)))
     }
 }
 
-/// The transaction from which on a stage lags the source.
+/// The first transaction for which a stage lags the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LagStart {
     /// No lag: the source had nothing more.
     Nothing,
-    /// From the first that was received and has not passed; or, where all have and the source has more, from the last one
-    /// received, since the next one is unknown.
+    /// The first received transaction that has not passed the stage. If all received transactions have passed and the
+    /// source has more, the last received one, since the next one is unknown.
     From(Unpassed),
-    /// Nothing was received yet, and the source has transactions.
+    /// Unknown: the source has transactions, and none was received yet.
     Unknown,
 }
 
-/// Remarkable tables, shared by all runs with the same remarks.
+/// Tables that an operator should know about. All runs with the same remarks share this list.
 #[derive(Debug, Default)]
 pub struct TableRemarks {
     pub(super) without_primary_key: Mutex<BTreeSet<TableName>>,
@@ -97,29 +99,29 @@ pub struct TableRemarks {
 }
 
 impl TableRemarks {
-    /// Written tables without a primary key: their writes are sequential.
+    /// Returns written tables without a primary key. Their writes are applied sequentially.
     pub fn without_primary_key(&self) -> Vec<TableName> {
         locked(&self.without_primary_key).iter().cloned().collect()
     }
 
-    /// Written tables of an engine without transactions: their changes cannot be rolled back.
+    /// Returns written tables whose engine has no transactions. Their changes cannot be rolled back.
     pub fn without_transactions(&self) -> Vec<TableName> {
         locked(&self.without_transactions).iter().cloned().collect()
     }
 }
 
-/// Counts of a run that are not of one stage.
+/// Counters of a run that do not belong to one stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Transactions that the target already had.
     pub skipped: u64,
     /// Batches retried after a deadlock, a lock timeout, or a lost session.
     pub retries: u64,
-    /// Batches rolled back because they blocked an earlier one.
+    /// Batches rolled back because they blocked an earlier batch.
     pub step_backs: u64,
-    /// How often reading had to wait for room in the window.
+    /// How often the reader had to wait because the window was full.
     pub window_waits: u64,
-    /// How many transactions are in the window now.
+    /// The number of transactions that are in the window now.
     pub window_transactions: u64,
 }
 
@@ -134,12 +136,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a run that has not begun.
+    /// Creates the progress of a run that has not begun.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, for a run after others with these remarks.
+    /// As [`Self::new`], for a further run with the remarks of earlier ones.
     pub fn with_remarks(remarks: Arc<TableRemarks>) -> Self {
         Self {
             remarks,
@@ -152,7 +154,7 @@ impl Progress {
         locked(&self.stage(stage).passed).1
     }
 
-    /// The transaction from which on a stage lags the source.
+    /// Returns the first transaction for which a stage lags the source.
     pub fn lag_start(&self, stage: StageName) -> LagStart {
         if let Some(first) = *locked(&self.stage(stage).waiting) {
             return LagStart::From(first);
@@ -166,8 +168,7 @@ impl Progress {
         }
     }
 
-    /// The lag of a stage by commit timestamps. `None` where that is unknown, and where the log has no
-    /// timestamps.
+    /// Returns the lag of a stage by commit timestamps; `None` if it is unknown, or the log has no timestamps.
     pub fn lag(&self, stage: StageName, now: CommitTimestamp) -> Option<Duration> {
         match self.lag_start(stage) {
             LagStart::Nothing => Some(Duration::ZERO),
@@ -176,18 +177,18 @@ impl Progress {
         }
     }
 
-    /// The same in milliseconds, at this moment.
+    /// Returns the lag of a stage in milliseconds at this moment.
     pub fn lag_ms(&self, stage: StageName) -> Option<u64> {
         let lag = self.lag(stage, CommitTimestamp::now())?;
         Some(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Counts that are not of one stage.
+    /// Returns the counters that do not belong to one stage.
     pub fn counts(&self) -> Counts {
         *locked(&self.counts)
     }
 
-    /// Remarks about tables.
+    /// Returns the remarks about tables.
     pub fn remarks(&self) -> &TableRemarks {
         &self.remarks
     }
@@ -205,7 +206,7 @@ impl Progress {
         }
     }
 
-    /// The first transaction that has not passed a stage.
+    /// Records the first transaction that has not passed a stage.
     pub(super) fn waits(&self, stage: StageName, first: Option<&Transaction>) {
         *locked(&self.stage(stage).waiting) = first.map(|first| Unpassed {
             gtid: first.gtid,
@@ -226,7 +227,7 @@ impl Progress {
     }
 }
 
-/// Row writes of a transaction; the steps of a barrier.
+/// Returns the number of row writes of a transaction; for a barrier, the number of its steps.
 pub(super) fn rows_of(transaction: &Transaction) -> usize {
     match &transaction.body {
         Body::Rows(changes) => changes.rows.len(),
@@ -234,7 +235,7 @@ pub(super) fn rows_of(transaction: &Transaction) -> usize {
     }
 }
 
-/// Adds a table to those that lack something, or removes it; true where it is new among them.
+/// Adds a table to `all` if `lacks` is true; removes it otherwise. Returns whether the table was added.
 pub(super) fn noted(all: &Mutex<BTreeSet<TableName>>, table: &TableName, lacks: bool) -> bool {
     let mut all = locked(all);
     if !lacks {

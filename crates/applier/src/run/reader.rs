@@ -1,12 +1,15 @@
-//! The task that reads ahead: reads transactions from the source, numbers them, and passes them to the driver as far as there is
+//! The task that reads ahead: it reads transactions from the source, numbers them, and passes them to the driver while there is
 //! room in the window.
 //!
-//! It reads past a barrier, since most later transactions use tables that the barrier leaves unchanged. Two rules keep that
-//! correct. Shapes that a barrier changes are forgotten when it is passed on, so nothing after it is read with outdated
-//! knowledge; the remaining shapes hold both before and after the barrier ([`Shapes`]). And the target is
-//! queried about a table only when every barrier passed on is committed, so that no answer is from before one:
-//! barriers run alone and in the log's order (`scheduler`), so the last one's commit implies all. Rows after such a barrier
-//! are not passed on before the answer, so that no answer is from after a later barrier either.
+//! The reader does not stop at a barrier, since most later transactions use tables that the barrier leaves unchanged. Two rules
+//! keep this correct:
+//!
+//! * When a barrier is passed on, the shapes that it changes are forgotten. So no later transaction is decoded with an outdated
+//!   shape. The remaining shapes are valid both before and after the barrier (`Shapes`).
+//! * The target is queried about a table only when every barrier passed on is committed. So no answer describes the table before
+//!   such a barrier. Barriers run alone and in the log's order (`scheduler`), so the commit of the last one implies the commit of
+//!   all. The answer cannot describe the table after a later barrier either, because that barrier is passed on only after the
+//!   answer.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -27,7 +30,7 @@ use crate::schema::{TableName, TableShape, distinct};
 use crate::source::Source;
 use crate::transaction::{Body, Changed, SchemaChange, Seq, Transaction};
 
-/// A source without output for this long is asked whether it has anything.
+/// How long the reader waits for the source before it checks whether the source is drained.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// The reader's output.
@@ -35,15 +38,15 @@ const IDLE: Duration = Duration::from_millis(100);
 pub(super) enum Item {
     /// The next transaction of the log.
     Transaction(Arc<Transaction>, InFlight),
-    /// Nothing more follows, or not without another run.
+    /// The end of the log, or an error that ends the run.
     End(Result<(), ApplyError>),
 }
 
-/// A transaction from its decoding to its commit.
+/// Kept from a transaction's decoding to its commit: its room in the window.
 #[derive(Debug)]
 pub(super) struct InFlight {
     _place: Place,
-    /// Signals its commit, if the reader may wait for that.
+    /// Signals the transaction's commit. Only for a barrier, since the reader may wait for it.
     pub(super) done: Option<oneshot::Sender<()>>,
 }
 
@@ -52,16 +55,16 @@ pub(super) struct Reader<S, B> {
     backend: Arc<B>,
     reopen_for: Duration,
     decoder: Decoder,
-    /// The target's tables queried so far.
+    /// Shapes of the target's tables.
     shapes: Shapes,
     ready: ReadyTables,
-    /// The target's transactions, and those read since.
+    /// The target's transactions, and the transactions read so far.
     seen: GtidSet,
     window: Window,
     progress: Arc<Progress>,
-    /// To the driver.
+    /// Channel to the driver.
     items: mpsc::Sender<Item>,
-    /// Signals the commit of the last barrier passed on.
+    /// Receives the signal that the last barrier passed on is committed.
     barrier: Option<oneshot::Receiver<()>>,
 }
 
@@ -89,10 +92,10 @@ impl<S: Source, B: Backend> Reader<S, B> {
         }
     }
 
-    /// Reads until the source or the driver ends.
+    /// Reads until the source or the driver ends. `first` is the number of the first transaction.
     pub(super) async fn read(mut self, first: Seq) {
         let end = self.read_all(first).await;
-        // The receiver is closed when the driver has ended.
+        // The channel is closed if the driver has ended.
         let _ = self.items.send(Item::End(end)).await;
     }
 
@@ -124,11 +127,11 @@ impl<S: Source, B: Backend> Reader<S, B> {
         Ok(())
     }
 
-    /// The next transaction that the target lacks; `None` at the end.
+    /// Returns the next transaction that the target lacks; `None` at the end of the source.
     async fn next(&mut self) -> Result<Option<Parsed>, ApplyError> {
         let drained = self.source.drained();
         loop {
-            // One call however long it takes: a dropped call may begin again, and never complete.
+            // The call is never dropped, however long it takes: a repeated call may begin from the start, and never complete.
             let mut next = pin!(self.source.next());
             let framed = loop {
                 match timeout(IDLE, next.as_mut()).await {
@@ -147,11 +150,12 @@ impl<S: Source, B: Backend> Reader<S, B> {
         }
     }
 
-    /// Queries unknown tables, in one call. Do not drop it: a query that is repeated whenever it takes long is never answered.
+    /// Queries unknown tables in one call. Do not drop the future and repeat the call: a query that takes long would never
+    /// complete.
     async fn query(&mut self, missing: Vec<TableName>) -> Result<(), ApplyError> {
         let shapes = reach(self.reopen_for, || self.backend.tables(&missing)).await?;
         let remarks = self.progress.remarks();
-        // Decoding reports a missing one.
+        // A missing table is reported when its rows are decoded.
         for (name, shape) in missing.into_iter().zip(shapes) {
             let known = shape.as_ref();
             let keyless = known.is_some_and(|shape| shape.primary_key.is_none());
@@ -175,7 +179,7 @@ impl<S: Source, B: Backend> Reader<S, B> {
         Ok(())
     }
 
-    /// False when the driver has ended.
+    /// Passes a transaction to the driver, after waiting for room in the window. Returns false if the driver has ended.
     async fn pass_on(&mut self, transaction: Transaction) -> bool {
         let (rows, bytes) = (rows_of(&transaction), transaction.bytes);
         if self.window.is_full_for(rows, bytes) {
@@ -210,29 +214,30 @@ impl<S: Source, B: Backend> Reader<S, B> {
 
 // The known shapes of the target's tables.
 //
-// A shape is valid from the moment of the query until a barrier changes its table; nothing is decoded in
-// between (the reader waits until a barrier is committed). After a change, shapes of the named tables are
-// forgotten, and those that depend on them: a shape contains the tables its foreign keys refer to, those that refer to it, and
-// those its cascades reach, however far. A new or dropped foreign key connects two tables. The statement names both, or it
-// names the child, on which the shapes of the parent and of all tables whose cascades reached the child depend. A new key extends
-// cascades only for tables with cascades that reach its parent, which is named. So no outdated shape stays. The
-// other children of a new key's parent, and its own parents, are unchanged.
+// A shape is valid from its query until a barrier changes the table. When a barrier is passed on, the shapes of the tables that
+// it names are forgotten, and the shapes that depend on them. A shape contains the tables to which its foreign keys refer, the
+// tables that refer to it, and all tables that its cascades reach, directly or indirectly.
+//
+// A new or dropped foreign key connects two tables. The statement names both, or only the child. The parent's shape depends on
+// the child, and so does the shape of every table whose cascades reached the child; all of them are forgotten. A new key extends
+// the cascades of those tables whose cascades reach its parent, and the statement names the parent. So no outdated shape is kept.
+// The shapes of the parent's other children, and of the parent's own parents, are unchanged.
 
-/// Limit of tables per query, where some are currently missing: the cost is mostly per
-/// query, not per table.
+/// The most tables in one query, when forgotten tables are queried together with a missing one. The cost is mostly per query, not
+/// per table.
 const MOST_AT_ONCE: usize = 64;
 
-/// The shapes that are known, by table.
+/// The known shapes, by table.
 #[derive(Debug, Default)]
 struct Shapes {
     known: HashMap<TableName, Arc<TableShape>>,
-    /// Forgotten, and not asked for since: likely to be wanted again.
+    /// Tables that were forgotten and not queried since. They will probably be needed again.
     forgotten: Vec<TableName>,
 }
 
 impl Shapes {
-    /// The tables to query when these are wanted: none if all are known; else the unknown ones, and with them some that
-    /// were forgotten.
+    /// Returns the tables to query if `wanted` are needed: none if all are known. Otherwise the unknown ones, and some forgotten
+    /// tables with them.
     fn missing<'a>(&self, wanted: impl Iterator<Item = &'a TableName>) -> Vec<TableName> {
         let missing = distinct(wanted.filter(|name| !self.known.contains_key(name)));
         if missing.is_empty() {
@@ -242,7 +247,7 @@ impl Shapes {
         distinct(missing.iter().chain(self.forgotten.iter().take(more)))
     }
 
-    /// Adds the target's answer for a table.
+    /// Records the target's answer for a table.
     fn put(&mut self, name: TableName, shape: Option<TableShape>) {
         self.forgotten.retain(|forgotten| *forgotten != name);
         if let Some(shape) = shape {
@@ -250,9 +255,9 @@ impl Shapes {
         }
     }
 
-    /// Applies a change of tables.
+    /// Forgets the shapes that a barrier may change.
     fn forget(&mut self, change: &SchemaChange) {
-        // Any: `None`.
+        // `None` means all tables.
         let changed = match change {
             SchemaChange::Nothing => return,
             SchemaChange::Anything => None,
@@ -281,19 +286,19 @@ impl Shapes {
     }
 }
 
-// The memory limit: rows and bytes of transactions that are decoded and not committed.
+// The memory limit: rows and bytes of transactions that are decoded and not yet committed.
 
-/// Bytes are counted in units of this many.
+/// Bytes are counted in units of this size.
 const UNIT: usize = 1024;
 
-/// The room for decoded transactions, in rows and units of bytes.
+/// The free room for decoded transactions, in rows and in units of bytes.
 #[derive(Debug)]
 struct Window {
     free: [Arc<Semaphore>; 2],
     size: [usize; 2],
 }
 
-/// A transaction's part of the window; dropping it releases the room.
+/// A transaction's part of the window. Dropping it releases the room.
 type Place = [OwnedSemaphorePermit; 2];
 
 impl Window {
@@ -306,7 +311,7 @@ impl Window {
         }
     }
 
-    /// A transaction larger than the whole takes all of it.
+    /// Returns a transaction's rows and units. If it is larger than the window, it occupies the whole window.
     fn parts(&self, rows: usize, bytes: usize) -> [usize; 2] {
         let [most_rows, most_units] = self.size;
         [
@@ -321,10 +326,10 @@ impl Window {
         all.any(|(free, part)| free.available_permits() < part)
     }
 
-    /// Waits until there is room for a transaction; one that is larger than the window waits until it is empty. The
-    /// semaphores are never closed, so there is no error in practice.
+    /// Waits until there is room for a transaction. If it is larger than the window, it waits until the window is empty. The
+    /// semaphores are never closed, so no error occurs in practice.
     async fn enter(&self, rows: usize, bytes: usize) -> Result<Place, AcquireError> {
-        // At most the window's size, which has 32 bits.
+        // The casts are lossless: the parts are at most the window's size, which has 32 bits.
         let [rows, units] = self.parts(rows, bytes).map(|part| part as u32);
         let [of_rows, of_units] = self.free.clone();
         Ok([
@@ -365,7 +370,7 @@ mod shapes_tests {
         TableName::new("d", table)
     }
 
-    /// `grandparent <- parent <- child`, with cascades; `other` is unrelated to them.
+    /// Returns the shapes of `grandparent <- parent <- child` with cascades, and of `other`, which is unrelated.
     fn family() -> Shapes {
         let shape =
             |table: &str, parents: &[&str], children: &[&str], cascades: &[&str]| TableShape {
@@ -416,12 +421,12 @@ mod shapes_tests {
             (SchemaChange::Anything, ""),
             (tables(&["new"]), "child grandparent other parent"),
             (tables(&["other"]), "child grandparent parent"),
-            // Its parent, and all tables whose cascades reach it.
+            // A change of the child affects its parent, and all tables whose cascades reach it.
             (tables(&["child"]), "other"),
             (tables(&["PARENT"]), "other"),
             // The child's shape does not depend on its parent's parent.
             (tables(&["grandparent"]), "child other"),
-            // A new child of the child: cascades extend further from all of them.
+            // A new child of `child`: the cascades of `child` and of its ancestors now reach further.
             (tables(&["new", "child"]), "other"),
             (new_child_of("child"), "other"),
             // The shapes of the parent's children do not depend on each other.
@@ -453,7 +458,7 @@ mod shapes_tests {
             missing,
             [name("child"), name("grandparent"), name("parent")]
         );
-        // The target no longer has it: it is not queried again without need.
+        // The target no longer has these tables. They are not queried again unless they are needed.
         for name in missing {
             shapes.put(name, None);
         }

@@ -1,4 +1,4 @@
-//! A worker: executes its orders on its session, and opens a new session when it loses one.
+//! A worker: executes orders on its session, and opens a new session after a loss.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::run::{ApplyError, reach};
 
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A worker has this session now.
+    /// A worker has opened this session.
     Opened(WorkerId, SessionId),
-    /// The session that commits this batch has taken its turn.
+    /// The session with this batch has taken its turn to commit.
     TurnTaken(BatchSeq),
-    /// A worker's order has ended.
+    /// A worker has finished its order.
     Reported(WorkerId, Report),
     /// A worker cannot continue.
     Failed(ApplyError),
-    /// Sessions that block a batch, as far as they are known.
+    /// The sessions that block a batch, as far as the database reports them.
     Blockers(BatchSeq, Result<Option<Vec<SessionId>>, BackendError>),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Worker<B> {
 }
 
 impl<B: Backend> Worker<B> {
-    /// Works until the driver ends; then rolls back an open transaction.
+    /// Executes orders until the driver ends, then rolls back an open transaction.
     pub(super) async fn work(mut self) {
         if let Err(error) = self.work_on().await {
             let _ = self.events.send(Event::Failed(error)).await;
@@ -73,7 +73,7 @@ impl<B: Backend> Worker<B> {
         Ok(())
     }
 
-    /// A new session; `None` when the driver has ended.
+    /// Opens a session; `None` if the driver has ended.
     async fn open(&self) -> Result<Option<B::Session>, ApplyError> {
         let session = reach(self.reopen_for, || self.backend.open()).await?;
         let opened = Event::Opened(self.id, session.id());
@@ -81,7 +81,8 @@ impl<B: Backend> Worker<B> {
         Ok(sent.is_ok().then_some(session))
     }
 
-    /// The number of an order's committed transactions, after a session was lost: the requested commit may have succeeded.
+    /// Returns how many transactions of an order are committed, after the session was lost: the requested commit may have
+    /// succeeded.
     async fn committed_of(&self, order: &Order) -> Result<usize, ApplyError> {
         let executed = reach(self.reopen_for, || self.backend.executed()).await?;
         let from = match order.call {
@@ -95,13 +96,13 @@ impl<B: Backend> Worker<B> {
     }
 }
 
-/// Executes it. Returns the number of committed transactions if it was not completed.
+/// Executes an order. After a failure, also returns the number of committed transactions.
 async fn perform<S: Session>(
     session: &mut S,
     Order { batch, call }: &Order,
     events: &mpsc::Sender<Event>,
 ) -> (usize, Result<(), WriteError>) {
-    // Without this event the next one waits for the answer, as without turns.
+    // If this event cannot be sent, the next batch waits until this commit is answered, as without turns.
     let passed = || drop(events.try_send(Event::TurnTaken(batch.seq)));
     let written = match call {
         Call::Write { rows, then } => session.write(batch, rows.clone(), *then, passed).await,

@@ -1,11 +1,11 @@
-//! Detects row conflicts: the queue of one key, with its uses in the log's order. Groups of compatible uses are queued one after
-//! another; the uses of the first group are safe as far as this key goes.
+//! Detects conflicts between rows, with one queue for each key. A queue has the uses of the key in the log's order. Compatible
+//! uses form a group. As far as this key is concerned, the uses of the first group are safe to execute.
 //!
 //! ```text
 //! head: Shared {T1 row 0, T2 row 3}     later: Exclusive {T2 row 7} | Shared {T3 row 0, T4 row 1} | Exclusive {T5 row 0}
 //! ```
 //!
-//! A transaction never waits for itself: in the picture, T2's row 7 is safe as soon as T1 is committed.
+//! A transaction never waits for itself. In the picture, row 7 of T2 is safe as soon as T1 is committed.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -20,13 +20,13 @@ pub(super) struct RowPlace {
     pub(super) row: u32,
 }
 
-/// Compatible uses. An exclusive group has one transaction only.
+/// Compatible uses of a key. All uses in an exclusive group are of one transaction.
 #[derive(Debug)]
 struct Group {
     access: Access,
-    /// Uses of uncommitted transactions.
+    /// Number of uses by uncommitted transactions.
     unfinished: u32,
-    /// The latest transaction in it, and how many of the unfinished uses are its own.
+    /// The latest transaction in the group, and how many of the unfinished uses are of this transaction.
     newest: BatchSeq,
     newest_unfinished: u32,
     /// Rows that wait for the groups before this one.
@@ -58,13 +58,13 @@ impl Group {
         }
     }
 
-    /// True if only its newest transaction is still in it.
+    /// Whether all unfinished uses are of the newest transaction.
     fn is_of_its_newest_alone(&self) -> bool {
         self.unfinished == self.newest_unfinished
     }
 }
 
-/// The queue of a key in use.
+/// The queue of one key.
 #[derive(Debug)]
 pub(super) struct KeyQueue {
     head: Group,
@@ -72,11 +72,12 @@ pub(super) struct KeyQueue {
 }
 
 impl KeyQueue {
-    /// Adds a use by the latest transaction so far, whose rows arrive in order. Returns whether the row must wait.
+    /// Adds a use by the latest transaction, whose rows arrive in order. Returns whether the row must wait.
     pub(super) fn join(&mut self, at: RowPlace, access: Access) -> bool {
         let tail_is_head = self.later.is_empty();
         let tail = self.later.back_mut().unwrap_or(&mut self.head);
-        // An earlier row of the same transaction is there, and has waited for everything before it.
+        // True if an earlier row of the same transaction is in this group. That row already waits for everything before the
+        // group.
         let own = tail.newest == at.seq;
         let (joins, waits) = match (tail.access, access) {
             (Access::Shared, Access::Shared) => (true, !tail_is_head && !own),
@@ -94,7 +95,7 @@ impl KeyQueue {
     }
 
     /// Ends one use by the committed `seq`, which is in the first group. Appends rows that no longer wait for this key to
-    /// `released`. Returns whether the queue is empty, and must be dropped.
+    /// `released`. Returns whether the queue is empty; the caller must then drop it.
     pub(super) fn leave(&mut self, seq: BatchSeq, released: &mut Vec<RowPlace>) -> bool {
         let head = &mut self.head;
         head.unfinished = head.unfinished.saturating_sub(1);
@@ -120,7 +121,7 @@ impl KeyQueue {
 
 // The queues of all keys in use.
 
-/// From here on, a nearly empty map releases its memory.
+/// A map with a larger capacity than this shrinks when it is nearly empty.
 const KEPT_CAPACITY: usize = 1 << 16;
 
 #[derive(Debug, Default)]
@@ -144,8 +145,8 @@ impl Queues {
         }
     }
 
-    /// Ends the uses by the committed `seq` in the order of their arrival. Appends rows that waited for them to
-    /// `released`.
+    /// Ends the uses of `keys` by the committed `seq`, in the order in which the uses arrived. Appends rows that no longer wait
+    /// to `released`.
     pub(super) fn leave(&mut self, seq: BatchSeq, keys: &[KeyHash], released: &mut Vec<RowPlace>) {
         for key in keys {
             if let Entry::Occupied(mut queue) = self.by_key.entry(*key)
@@ -165,7 +166,7 @@ impl Queues {
 mod tests {
     use super::*;
 
-    /// The capacity after so many keys, most of which are no longer in use.
+    /// Returns the map's capacity after this many keys, most of which are no longer in use.
     fn capacity_behind(keys: usize) -> usize {
         let mut queues = Queues::default();
         let seq = BatchSeq(1);

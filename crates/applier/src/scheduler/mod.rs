@@ -1,8 +1,9 @@
 //! Which row writes are safe to do now. Pure: no clock, no task, no database.
 //!
-//! C5's scheduler: one first-in-first-out queue per key, in the log's order. The write of a row is safe when it is at the
-//! head of all its queues: the transactions of the writes before it are committed, since the database locks rows until then.
-//! Transactions arrive in the log's order, and each commit returns those that can proceed further.
+//! Implements C5's scheduler: one first-in-first-out queue per key, in the log's order. A row write is safe when it is at
+//! the head of all its queues. The transactions of earlier writes of these keys are committed then, since the database locks
+//! rows until the commit. Transactions arrive in the log's order. Each commit returns the transactions that can proceed
+//! further.
 
 mod key_queue;
 
@@ -15,12 +16,12 @@ use crate::scheduler::key_queue::{Queues, RowPlace};
 /// Which writes may run concurrently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Row by row, as C5: a write waits only for the earlier writes with common keys.
+    /// Row by row, as in C5: a write waits only for earlier writes that have a key in common with it.
     Rows,
-    /// Transaction by transaction, as KuaFu and MySQL's WRITESET: one begins when every earlier one that it conflicts with
-    /// is committed.
+    /// Transaction by transaction, as in KuaFu and with MySQL's WRITESET: a transaction begins when all earlier transactions
+    /// that conflict with it are committed.
     Transactions,
-    /// One transaction after another.
+    /// Sequentially: a transaction begins when the previous one is committed.
     Serial,
 }
 
@@ -50,19 +51,19 @@ impl Policy {
 #[derive(Debug)]
 pub struct Scheduler {
     policy: Policy,
-    /// The first uncommitted transaction, or the next one.
+    /// The first uncommitted transaction. If all are committed, the number of the next transaction.
     base: BatchSeq,
-    /// From `base` on; `None` is committed.
+    /// The transactions from `base` on; `None` for a committed one.
     window: VecDeque<Option<Admitted>>,
     queues: Queues,
-    /// Those that begin only when everything before some transaction is committed, in order, each with that transaction.
+    /// Transactions that must not begin yet, in order: each with the number that `base` must reach first.
     held: VecDeque<(BatchSeq, BatchSeq)>,
-    /// No arriving transaction begins before this one is the base.
+    /// An arriving transaction must not begin before `base` reaches this number.
     floor: BatchSeq,
 }
 
 impl Scheduler {
-    /// A scheduler with `first` as the number of its first transaction.
+    /// Creates a scheduler; `first` is the number of its first transaction.
     pub fn new(policy: Policy, first: BatchSeq) -> Self {
         Self {
             policy,
@@ -74,7 +75,7 @@ impl Scheduler {
         }
     }
 
-    /// Adds the next transaction of the log, row by row with their keys.
+    /// Adds the next transaction of the log: the keys of each row. Returns its number.
     pub fn admit<'a>(&mut self, rows: impl IntoIterator<Item = &'a [KeyAccess]>) -> BatchSeq {
         let seq = self.next();
         let mut admitted = Admitted::default();
@@ -103,7 +104,8 @@ impl Scheduler {
         self.push(seq, admitted, not_before)
     }
 
-    /// Adds a transaction that runs alone: when everything before it is committed, and before any later one begins.
+    /// Adds a barrier: it begins when everything before it is committed, and no later transaction begins until it is
+    /// committed.
     pub fn admit_barrier(&mut self) -> BatchSeq {
         let seq = self.next();
         self.floor = seq.next();
@@ -119,28 +121,28 @@ impl Scheduler {
         seq
     }
 
-    /// The number of the next transaction.
+    /// Returns the number of the next transaction.
     pub fn next(&self) -> BatchSeq {
         BatchSeq(self.base.0 + self.window.len() as u64)
     }
 
-    /// The first uncommitted transaction.
+    /// Returns the first uncommitted transaction.
     pub fn base(&self) -> BatchSeq {
         self.base
     }
 
-    /// How many rows of a transaction may be written by now, from its first on.
+    /// Returns how many rows of a transaction may be written by now, counted from its first row.
     pub fn safe_rows(&self, seq: BatchSeq) -> usize {
         self.free(seq).map_or(0, Admitted::safe_rows)
     }
 
-    /// Whether a transaction may begin: its first row, or all of it when it has none.
+    /// Whether a transaction may begin: its first row is safe, or it has no rows.
     pub fn may_begin(&self, seq: BatchSeq) -> bool {
         let free = self.free(seq);
         free.is_some_and(|admitted| admitted.safe_rows() > 0 || admitted.rows == 0)
     }
 
-    /// A transaction is committed. Returns the transactions that can proceed further now.
+    /// Records that a transaction is committed. Returns the transactions that can proceed further now.
     pub fn committed(&mut self, seq: BatchSeq) -> Vec<BatchSeq> {
         let Some(admitted) = self.slot(seq).and_then(Option::take) else {
             return Vec::new();
@@ -172,7 +174,7 @@ impl Scheduler {
         further
     }
 
-    /// A transaction that is not held.
+    /// Returns an uncommitted transaction, if it is not held.
     fn free(&self, seq: BatchSeq) -> Option<&Admitted> {
         let place = seq.0.checked_sub(self.base.0)?;
         let admitted = self.window.get(usize::try_from(place).ok()?)?.as_ref()?;
@@ -185,7 +187,7 @@ impl Scheduler {
     }
 }
 
-// The scheduler's state of a transaction: its keys, and its waiting rows.
+// The scheduler's state of one transaction: its keys and its waiting rows.
 
 /// A waiting row, and the number of keys that it waits for.
 #[derive(Debug, Clone, Copy)]
@@ -197,25 +199,25 @@ struct Waiting {
 /// An uncommitted transaction.
 #[derive(Debug, Default)]
 struct Admitted {
-    /// It waits for everything before some transaction to be committed.
+    /// Whether it waits until everything before some transaction is committed.
     held: bool,
     rows: u32,
     /// The keys of all rows, in order.
     keys: Vec<KeyHash>,
-    /// Rows that had to wait on arrival, in order.
+    /// Rows that had to wait when the transaction was added, in order.
     waiting: Vec<Waiting>,
-    /// The number of `waiting` rows, from the first on, that no longer wait.
+    /// How many of the `waiting` rows, counted from the first, no longer wait.
     through: usize,
 }
 
 impl Admitted {
-    /// Rows before the first that waits.
+    /// Returns the number of rows before the first waiting row.
     fn safe_rows(&self) -> usize {
         let waiting = self.waiting.get(self.through);
         waiting.map_or(self.rows, |waiting| waiting.row) as usize
     }
 
-    /// A row waits for one key less. Returns whether more rows are safe than before.
+    /// Counts one key less for which a row waits. Returns whether this makes more rows safe.
     fn release(&mut self, row: u32) -> bool {
         if let Ok(place) = self.waiting.binary_search_by_key(&row, |one| one.row) {
             self.waiting[place].keys = self.waiting[place].keys.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Small logs with the expected safe rows, and random ones compared with a model that checks all pairs.
+//! Small logs with their expected safe rows. Random logs are compared with a model that checks all pairs of rows.
 //!
 //! In scripts, `a` is an exclusive use of key a and `a?` a shared one; rows are separated by `|`, and `-` is a row without keys.
 
@@ -31,8 +31,8 @@ fn rows(text: &str) -> Vec<Row> {
     text.split('|').map(row).collect()
 }
 
-/// Runs a script: `admit rows`, `barrier`, `committed T -> T…` and `safe rows-of-T1 rows-of-T2 …`, where `0!` is a transaction
-/// without rows that may begin.
+/// Runs a script with the commands `admit rows`, `barrier`, `committed T -> T…` and `safe rows-of-T1 rows-of-T2 …`. In the last
+/// one, `0!` is a transaction without safe rows that may begin.
 fn play(policy: Policy, script: &str) {
     let mut scheduler = Scheduler::new(policy, BatchSeq(1));
     for line in script
@@ -155,7 +155,8 @@ fn shared_uses_are_concurrent_and_exclusive_ones_alone() {
 
 #[test]
 fn a_transaction_does_not_wait_for_itself() {
-    // Shared and then exclusive, with and without others in between; exclusive and then shared; the same twice.
+    // One transaction uses a key first shared and then exclusively (with and without other transactions in between), first
+    // exclusively and then shared, and twice in the same way.
     play(
         Policy::Rows,
         "admit p? u
@@ -228,7 +229,7 @@ struct Known {
     committed: bool,
 }
 
-/// How many rows of a transaction are safe, and whether it may begin: by comparing all pairs.
+/// Computes how many rows of a transaction are safe, and whether the transaction may begin, by comparing all pairs of rows.
 fn model(log: &[Known], at: usize, policy: Policy) -> (usize, bool) {
     let (one, before) = (&log[at], &log[..at]);
     if one.committed {
@@ -266,7 +267,7 @@ fn some_rows() -> impl Strategy<Value = Option<Vec<Row>>> {
         access,
     });
     let row = prop::collection::vec(use_of_key, 0..4);
-    // One in twelve is a barrier.
+    // One in twelve transactions is a barrier.
     prop_oneof![
         11 => prop::collection::vec(row, 0..6).prop_map(Some),
         1 => Just(None),
@@ -292,7 +293,8 @@ proptest! {
         };
         loop {
             let before = view(&log);
-            // Transactions that a worker could commit now. Commits may be reported in another order than the log's.
+            // Transactions that a worker could commit now. If `in_log_order` is false, commits may be reported in another order
+            // than the log's.
             let commits = (0..log.len()).filter(|at| {
                 let (safe, may_begin) = before[*at];
                 let turn = !in_log_order || log[..*at].iter().all(|other| other.committed);
@@ -323,7 +325,7 @@ proptest! {
                 let seq = BatchSeq(at as u64 + 1);
                 prop_assert_eq!((scheduler.safe_rows(seq), scheduler.may_begin(seq)), (*safe, *may_begin), "{:?}", seq);
             }
-            // Every transaction that can proceed is returned; additional ones may be checked without success.
+            // The result contains every transaction that can proceed further. It may contain others.
             for (at, (was, is)) in before.iter().zip(&now).enumerate() {
                 let seq = BatchSeq(at as u64 + 1);
                 let more = is.0 > was.0 || (is.1 && !was.1);

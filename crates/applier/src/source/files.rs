@@ -1,4 +1,4 @@
-//! Binlog files of a mysqld or of a member, read in sequence.
+//! Reads binlog files of a mysqld or of a member in sequence.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,9 +22,9 @@ pub struct FileSource {
     waiting: VecDeque<PathBuf>,
     open: Option<EventFile>,
     framer: TransactionFramer,
-    /// The target's transactions, and those read since; `None` for a reader that applies nothing.
+    /// The target's transactions, and the transactions read so far; `None` for a reader that applies nothing.
     seen: Option<GtidSet>,
-    /// True if the open file is marked as not closed by its server.
+    /// Whether the open file has the in-use flag: its server has not closed it.
     in_use: bool,
     read: ReadBytes,
     drained: Drained,
@@ -33,18 +33,19 @@ pub struct FileSource {
 /// Progress of reading the files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadBytes {
-    /// Bytes that were read so far.
+    /// Bytes read so far.
     pub done: u64,
-    /// Bytes of all files together.
+    /// The size of all files together.
     pub total: u64,
 }
 
 impl FileSource {
-    /// Files in their order, for a target that has the transactions of `executed`, which must contain everything that the files
-    /// presuppose; `None` for a reader that applies nothing: transactions may be missing before and between the files.
+    /// Opens the files, which must be in the log's order. `executed` are the target's transactions: the target must have every
+    /// transaction that precedes the files. `None` for a reader that applies nothing: transactions may be missing before and
+    /// between the files.
     ///
     /// # Errors
-    /// When a file is missing or cannot be read.
+    /// If a file is missing or cannot be read.
     pub async fn open(
         files: Vec<PathBuf>,
         executed: Option<GtidSet>,
@@ -65,7 +66,7 @@ impl FileSource {
         })
     }
 
-    /// Progress of reading the files.
+    /// Returns how much of the files has been read.
     pub fn read(&self) -> ReadBytes {
         let open = self.open.as_ref().map_or(0, |file| file.offset);
         ReadBytes {
@@ -74,7 +75,8 @@ impl FileSource {
         }
     }
 
-    /// The open file has ended, perhaps within an event.
+    /// Closes the open file at its end. An incomplete transaction at the end is an error, except at the end of the last file
+    /// while it is in use.
     fn finished(&mut self) -> Result<(), SourceError> {
         let Some(file) = self.open.take() else {
             return Ok(());
@@ -83,7 +85,8 @@ impl FileSource {
         if file.buffer.is_empty() && !self.framer.in_transaction() {
             return Ok(());
         }
-        // The server was writing when the file was copied, or died: its unfinished transaction was not committed there.
+        // The file was copied while its server was writing, or the server died. The unfinished transaction was not committed
+        // there.
         if self.in_use && self.waiting.is_empty() {
             tracing::warn!(
                 file = %file.path.display(),
@@ -155,7 +158,7 @@ struct EventFile {
     path: PathBuf,
     file: File,
     buffer: BytesMut,
-    /// Offset of the buffer in the file.
+    /// The file offset of the buffer's first byte.
     offset: u64,
     /// The file's size when it was opened.
     size: u64,
@@ -168,7 +171,7 @@ impl EventFile {
             let path = path.display();
             SourceError::Refused(format!("the binlog file {path} cannot be read: {error}"))
         };
-        // Opening and reading a pipe could wait indefinitely, and it can be read only once.
+        // Opening or reading a pipe could wait indefinitely, and a pipe can be read only once.
         let metadata = tokio::fs::metadata(path).await;
         let metadata = metadata.map_err(|error| broken(&error))?;
         if !metadata.is_file() {
@@ -203,7 +206,8 @@ impl EventFile {
         }
     }
 
-    /// The next event; `None` at the end, with the rest in the buffer where that is within an event.
+    /// Returns the next event; `None` at the end of the file. If the file ends within an event, the incomplete bytes stay in
+    /// the buffer.
     async fn next(&mut self) -> Result<Option<RawEvent>, SourceError> {
         loop {
             let wanted = match EventHeader::parse(&self.buffer) {

@@ -1,4 +1,4 @@
-//! The origin of the log: transactions in the log's order.
+//! Sources of the log: transactions in the log's order.
 
 mod files;
 
@@ -26,21 +26,21 @@ pub use crate::source::files::{FileSource, ReadBytes};
 
 /// A log, read sequentially.
 pub trait Source: Send {
-    /// The next transaction; `None` when the log has ended permanently, or should be read up to here only. Waits while there is
-    /// nothing new. A dropped call loses no transaction, but may restart slow operations, such as opening a
-    /// connection: a caller that drops every call may never receive one.
+    /// Returns the next transaction; waits while there is nothing new. `None` at the end of the log, or at the configured end point.
+    /// A dropped call loses no transaction, but the next call may have to repeat slow operations, such as opening a connection. A
+    /// caller that drops every call may therefore never receive a transaction.
     ///
     /// # Errors
-    /// [`SourceError`]; the source has then ended.
+    /// [`SourceError`]; the source then returns nothing more.
     fn next(
         &mut self,
     ) -> impl Future<Output = Result<Option<FramedTransaction>, SourceError>> + Send;
 
-    /// Whether nothing more can be read at the moment; may also be called while the source is waited for.
+    /// Whether the source has nothing more at the moment. May be called while a call of [`Self::next`] is in progress.
     fn drained(&self) -> Drained;
 }
 
-/// True if a source has returned everything it has. Clones share the state.
+/// A shared flag: whether a source has returned everything it has. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Drained(Arc<AtomicBool>);
 
@@ -56,17 +56,17 @@ impl Drained {
     }
 }
 
-// Repeated requests to a server that may be away for a while, with growing pauses.
+// Repeated requests to a server that may be unreachable for some time, with growing pauses.
 
-/// Each pause is twice the previous one, up to the longest.
+/// The first pause; each further pause is twice the previous one, up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Asks again until there is an answer, or an error that `may_pass` rejects; no attempt begins later than `within`. `trouble` is the
-/// log message in the meantime.
+/// Calls `ask` until it succeeds, or fails with an error for which `may_pass` is false. No attempt begins later than `within`.
+/// `trouble` is logged with each failed attempt.
 ///
 /// # Errors
-/// The last one.
+/// The error of the last attempt.
 pub async fn persist<T, E, A>(
     within: Duration,
     trouble: &str,
@@ -94,42 +94,43 @@ where
 /// Why a source returns no more transactions.
 #[derive(Debug, Clone, Error)]
 pub enum SourceError {
-    /// It is unreachable, or broke off; reopening it at the target's executed GTIDs may help.
+    /// The source is unreachable, or the connection broke. Opening it again at the target's executed GTIDs may help.
     #[error("{0}")]
     Unreachable(String),
-    /// It is damaged, or unsuitable for applying: the message names the remedy.
+    /// The source is damaged, or cannot be applied; the message names the remedy.
     #[error("{0}")]
     Refused(String),
 }
 
-// A log that is read only up to a point, and as far as the target can apply it.
+// Ends a log at a given point, and checks that the target's version can apply it.
 
-/// The end point of a continuing source.
+/// The point at which a run ends although the source continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Until {
-    /// When all of these are applied; those between them in the log are applied, too.
+    /// After all of these transactions are applied. Other transactions before the last of them in the log are applied, too.
     Gtids(GtidSet),
-    /// Before the first transaction that was committed after this time (the log's timestamps).
+    /// Before the first transaction that was committed after this time, by the timestamps in the log.
     Time(SystemTime),
 }
 
-/// A source that ends at an [`Until`], if the log goes that far, and refuses transactions of a server newer than the target: each may
-/// contain something unknown to the target. The first one is at the log's start unless the source was upgraded in between.
+/// Ends a source at an [`Until`], if the log has that point. Refuses transactions of a server newer than the target, since they may
+/// contain something that the target does not support. Usually the first transaction is refused; a later one only if the source was
+/// upgraded in between.
 #[derive(Debug)]
 pub struct LimitedSource<S> {
     source: S,
     until: Option<Until>,
-    /// Of [`Until::Gtids`]: those not received yet.
+    /// The transactions of [`Until::Gtids`] that were not received yet.
     missing: GtidSet,
     ended: bool,
     target: Option<ServerVersion>,
-    /// The last accepted version, so that each is checked once.
+    /// The last accepted server version, so that each version is checked once.
     accepted: Option<u32>,
 }
 
 impl<S> LimitedSource<S> {
-    /// Reads `source` up to `until`, for a target that has the transactions of `executed`; without it, to the end. Without `target`,
-    /// the servers' versions are not checked.
+    /// Reads `source` up to `until`, or to its end if that is `None`. `executed` are the target's transactions. If `target` is
+    /// `None`, the servers' versions are not checked.
     pub fn new(
         source: S,
         until: Option<Until>,
@@ -167,7 +168,7 @@ impl<S> LimitedSource<S> {
     }
 }
 
-/// The version of the server where a transaction originated, if logged: from 8.0.14 on.
+/// Returns the version of the server where a transaction originated. Servers log it from 8.0.14 on.
 fn written_by(transaction: &FramedTransaction) -> Option<u32> {
     let mut events = CanonicalEvents::new(transaction.payload.clone());
     let first = events.next()?.ok()?;
@@ -176,7 +177,7 @@ fn written_by(transaction: &FramedTransaction) -> Option<u32> {
     Some(version.0)
 }
 
-/// When a transaction was committed, by its log.
+/// Returns when a transaction was committed, by the timestamps in the log.
 fn committed_at(transaction: &FramedTransaction) -> SystemTime {
     let precise = transaction.immediate_commit.map(|at| at.0);
     let micros = precise.unwrap_or(u64::from(transaction.timestamp) * 1_000_000);
@@ -218,24 +219,25 @@ impl<S: Source> Source for LimitedSource<S> {
     }
 }
 
-// The log of a mysqld, or of another server with its dump protocol, read as a replica does. A broken connection is reopened at the
-// same position.
+// Reads the log of a mysqld, or of another server with the dump protocol, as a replica does. After a broken connection it continues
+// at the same position.
 
 /// Reads a log over the dump protocol.
 #[derive(Debug)]
 pub struct DumpSource {
     connect: ConnectOptions,
     dump: DumpOptions,
-    /// How long to retry an unreachable source.
+    /// How long to retry while the source is unreachable.
     patience: Duration,
     stream: Option<ReplicationStream>,
     framer: TransactionFramer,
-    /// True if the source has reported that there is nothing more at the moment.
+    /// Whether the source has reported that there is nothing more at the moment.
     drained: Drained,
 }
 
 impl DumpSource {
-    /// A log of everything that `dump.have` lacks. `dump.semi_sync` is ignored: no commit should wait for an applier.
+    /// Creates a source of all transactions that `dump.have` lacks. It ignores `dump.semi_sync`: no commit should wait for an
+    /// applier.
     pub fn new(
         connect: ConnectOptions,
         dump: DumpOptions,
@@ -268,7 +270,7 @@ impl DumpSource {
     }
 }
 
-/// Its meaning for an applier.
+/// Translates a refused dump into an error with a remedy for an applier.
 fn refused(error: &DumpError) -> SourceError {
     let (refusal, told) = match error {
         DumpError::Refused { refusal, error, .. } => (Some(refusal), error.to_string()),
@@ -341,12 +343,12 @@ impl Source for DumpSource {
     }
 }
 
-// A transaction in a member's log: the events of one payload, without checksums.
+// Transactions in a member's log: canonical payloads, which have no checksums.
 
-/// The transaction of a member's canonical payload.
+/// Converts a canonical payload of a member's log into a transaction.
 ///
 /// # Errors
-/// [`SourceError::Refused`] when it is invalid, or larger than the bound.
+/// [`SourceError::Refused`] if the payload is invalid, or larger than `max_transaction_bytes`.
 pub fn framed(
     payload: Bytes,
     max_transaction_bytes: u64,
@@ -359,7 +361,7 @@ pub fn framed(
     let framer = TransactionFramer::new(ChecksumAlgorithm::None, max_transaction_bytes);
     let mut framer = framer.without_payloads();
     let mut last = None;
-    // Every event is parsed.
+    // In `long_work`, because every event is parsed.
     long_work::run(payload.len(), || {
         for event in CanonicalEvents::new(payload.clone()) {
             let event = event.map_err(|error| no_meaning(&error))?;
@@ -368,7 +370,7 @@ pub fn framed(
         Ok::<(), SourceError>(())
     })?;
     match last {
-        // Canonical events are their own canonical form.
+        // The payload is canonical already.
         Some(StreamItem::Transaction(transaction)) => Ok(FramedTransaction {
             payload,
             ..transaction

@@ -1,4 +1,5 @@
-//! No input bytes make the decoder or the analysis panic, and memory stays proportional to the input.
+//! For any input bytes, the decoder and the analysis do not panic, and memory stays proportional to
+//! the input.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::synthesised_transactions::{framed, head, logged};
 
 const LIMIT: u64 = 64 << 10;
 
-/// A shape with every feature.
+/// Returns a shape with every kind of key.
 fn shape() -> Arc<TableShape> {
     let columns = [("id", Fold::Bytes), ("text", Fold::AsciiCase)];
     Arc::new(TableShape {
@@ -96,7 +97,7 @@ proptest! {
     fn transactions_of_other_events_are_decoded_or_refused(
         parts in proptest::collection::vec((0..45_u8, proptest::collection::vec(any::<u8>(), 0..60)), 1..8),
     ) {
-        // After a valid beginning.
+        // The arbitrary bytes come after a valid beginning.
         let whole = payload();
         let gtid = usize::from(u16::from_le_bytes([whole[9], whole[10]]));
         let begin = usize::from(u16::from_le_bytes([whole[gtid + 9], whole[gtid + 10]]));

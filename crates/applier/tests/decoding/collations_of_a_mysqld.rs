@@ -1,4 +1,5 @@
-//! Folds compared with the collations of a real server: values that it considers equal have equal folds.
+//! Compares folds with the collations of a real server: values that the server considers equal must have
+//! equal folds.
 
 use std::collections::HashMap;
 
@@ -55,7 +56,8 @@ fn printable_ascii_that_a_known_collation_takes_for_equal_has_equal_folds() {
         let charset = collation.split('_').next().unwrap();
         let own = Fold::of_column("varchar", Some(collation));
         assert_ne!(own, Fold::Opaque, "{collation}");
-        // Padded, as the server compares where the collation pads; elsewhere that makes more texts equal.
+        // Padded to three characters, as the server compares if the collation pads. For other collations
+        // this makes more texts equal.
         let rows = client
             .sql(&format!(
                 "SELECT HEX(t), HEX(WEIGHT_STRING(CONVERT(t USING {charset}) COLLATE {collation} AS CHAR(3))) FROM d.texts"
@@ -71,7 +73,7 @@ fn printable_ascii_that_a_known_collation_takes_for_equal_has_equal_folds() {
                 .or_insert_with(|| folded.clone());
             assert_eq!(*first, folded, "{collation}: {}", text.escape_ascii());
         }
-        // And not all of them are the same.
+        // The folds must not all be the same.
         assert!(folds.len() > 4000, "{collation}: {}", folds.len());
     }
 }
@@ -125,7 +127,7 @@ fn numbers_of_collations_mean_what_their_names_mean() {
         let by_name = Fold::of_column("varchar", Some(&row[1]));
         let id = CollationId(row[0].parse().unwrap());
         let by_number = Fold::of_logged(ColumnType::VarChar { max_bytes: 9 }, Some(id));
-        // Fewer collations are known by number.
+        // Fewer collations are recognised by number than by name.
         if by_number != Fold::Opaque || by_name == Fold::AsciiCase {
             assert_eq!(by_number, by_name, "{}", row[1]);
             known += 1;

@@ -1,4 +1,5 @@
-//! Two writes that conflict by the meaning of the schema share a key, at least one of them exclusively.
+//! If two writes conflict by the meaning of the schema, they must have a key in common, which at least one of them uses
+//! exclusively.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,8 @@ use proptest::prelude::*;
 use crate::images::{Cell, Write, keys};
 use crate::shapes::{key, name, parent, table};
 
-/// Column 0 is the primary key, (1, 2) a unique key; column 3 refers to the parent's column 0, column 1 to its column 2.
+/// Column 0 is the primary key, and (1, 2) is a unique key. Column 3 refers to the parent's column 0, column 1 to the
+/// parent's column 2.
 fn child() -> TableShape {
     let columns = [
         ("id", Fold::AsciiCase),
@@ -43,7 +45,7 @@ fn parent_table() -> TableShape {
     }
 }
 
-/// Few values, some of them equal to others in a usual collation.
+/// Few values; some of them are equal in a usual collation.
 fn cell() -> impl Strategy<Value = Cell> {
     prop_oneof![
         1 => Just(Cell::Null),
@@ -58,7 +60,7 @@ fn row() -> impl Strategy<Value = Vec<Cell>> {
         .prop_map(|(first, rest)| [vec![first], rest].concat())
 }
 
-/// Complete images of a write, and the same as the log may contain them.
+/// A write with complete images, and the same write with the images that the log may contain.
 fn write() -> impl Strategy<Value = (Write, Write)> {
     (
         row(),
@@ -101,7 +103,7 @@ fn write() -> impl Strategy<Value = (Write, Write)> {
             let logged = match kind {
                 0 => Write {
                     before: None,
-                    // Columns that were left to their default, NULL.
+                    // Columns without a value in the statement are missing; they have their default, NULL.
                     after: Some(only(&after, &|at| after[at] != Cell::Null)),
                 },
                 1 => Write {
@@ -117,8 +119,8 @@ fn write() -> impl Strategy<Value = (Write, Write)> {
         })
 }
 
-/// The database's comparison value: texts without accents, case and trailing spaces; column 2 of the child is binary.
-/// `None` for NULL.
+/// Returns what the database compares: texts without accents, case and trailing spaces; column 2 of the child is binary.
+/// `None` if a value is NULL.
 fn weight(cells: &[&Cell], is_binary: &[bool]) -> Option<Vec<String>> {
     let weight = |(cell, is_binary): (&&Cell, &bool)| match cell {
         Cell::Text(text) => {
@@ -134,7 +136,7 @@ fn weight(cells: &[&Cell], is_binary: &[bool]) -> Option<Vec<String>> {
     cells.iter().zip(is_binary).map(weight).collect()
 }
 
-/// Values that a write takes and refers to, as (key's name, value).
+/// The values that a write takes, and the values to which it refers, as (key's name, value).
 type Uses = BTreeSet<(&'static str, Vec<String>)>;
 
 fn uses(write: &Write, is_child: bool) -> (Uses, Uses) {
@@ -155,7 +157,8 @@ fn uses(write: &Write, is_child: bool) -> (Uses, Uses) {
         }
     }
     if is_update {
-        // An unchanged value is not taken or freed, except the primary key, which identifies the row.
+        // An unchanged value is neither taken nor released. The primary key is an exception, because it identifies the
+        // row.
         let (Some(before), Some(after)) = (&write.before, &write.after) else {
             return (taken, referred);
         };

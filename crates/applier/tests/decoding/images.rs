@@ -13,7 +13,7 @@ pub(crate) enum Cell {
     Text(Vec<u8>),
 }
 
-/// Cells from words: `-` is absent, `NULL` is NULL.
+/// Parses cells: `-` is absent, `NULL` is NULL.
 pub(crate) fn cells(words: &str) -> Vec<Cell> {
     let cell = |word: &str| match word {
         "-" => Cell::Absent,
@@ -53,7 +53,7 @@ impl Write {
     }
 }
 
-/// The bits of the columns that are present, and the image.
+/// Encodes cells: the bits of the columns that are present, and the image.
 fn coded(cells: &[Cell]) -> (Vec<u8>, Vec<u8>) {
     let bits = |set: &dyn Fn(&Cell) -> bool, cells: &mut dyn Iterator<Item = &Cell>| {
         let mut bits = Vec::new();
@@ -80,7 +80,7 @@ fn coded(cells: &[Cell]) -> (Vec<u8>, Vec<u8>) {
     (present, image)
 }
 
-/// The event of one write to a table of VARCHAR(200) columns.
+/// Returns the event of one write to a table of VARCHAR(200) columns, and the table map.
 fn rows_of(write: &Write) -> (Rows<'static>, TableMap<'static>) {
     let (change, first, second) = match (&write.before, &write.after) {
         (None, Some(after)) => (RowsChange::Write, after, None),
@@ -111,12 +111,12 @@ fn rows_of(write: &Write) -> (Rows<'static>, TableMap<'static>) {
     (rows, map)
 }
 
-/// The keys of a write to a table of this shape.
+/// Returns the keys of a write to a table of this shape.
 pub(crate) fn keys(shape: &TableShape, write: &Write) -> Vec<KeyAccess> {
     keys_with(shape, write, false)
 }
 
-/// The same, with the event's cascade flag.
+/// As `keys`, with the event's cascade flag.
 pub(crate) fn keys_with(
     shape: &TableShape,
     write: &Write,

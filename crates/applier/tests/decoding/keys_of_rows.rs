@@ -1,4 +1,4 @@
-//! The keys of a row write, rule by rule.
+//! Tests the keys of a row write, rule by rule.
 
 use applier::keys::{Access, Fold, KeyAccess, KeyHash, TableKeys};
 use applier::schema::{KeyPart, KeyShape, TableShape};
@@ -8,7 +8,7 @@ use crate::shapes::{key, name, parent, table};
 
 use Access::{Exclusive, Shared};
 
-/// A table with a primary key (0) and a unique key (1, 2); column 3 is in no key.
+/// Returns a table with a primary key (0) and a unique key (1, 2). Column 3 is in no key.
 fn account() -> TableShape {
     let columns = [
         ("id", Fold::Bytes),
@@ -30,7 +30,7 @@ fn access_to(keys: &[KeyAccess], table: &str) -> Option<Access> {
         .map(|taken| taken.access)
 }
 
-/// The keys other than that of the table.
+/// Returns the keys without the table's key.
 fn values(keys: &[KeyAccess], table: &str) -> Vec<KeyAccess> {
     let key = KeyHash::of_table(&name(table));
     keys.iter()
@@ -101,7 +101,7 @@ fn values_that_the_database_takes_for_equal_conflict_and_others_do_not() {
     assert!(conflict(&of("1 ann x a"), &of("2 ANN x b")));
     assert!(conflict(&of("1 ann x a"), &of("1 bob x b")));
     assert!(!conflict(&of("1 ann x a"), &of("2 ann y b")));
-    // Parts are separated.
+    // The hash separates the parts of a key: (ab, c) differs from (a, bc).
     assert!(!conflict(&of("1 ab c a"), &of("2 a bc b")));
 }
 
@@ -109,9 +109,9 @@ fn values_that_the_database_takes_for_equal_conflict_and_others_do_not() {
 fn a_value_that_cannot_be_told_makes_the_write_serial() {
     is_serial(&account(), &Write::insert("1 é x note"));
     is_serial(&account(), &Write::update("1 ann x note", "1 ß x note"));
-    // The note is never compared.
+    // The note is in no key, so it is not compared.
     is_parallel(&account(), &Write::insert("1 ann x é"), 2);
-    // All writes with an opaque part have the same value of it.
+    // If a part is opaque, all writes have the same value of it.
     let opaque = TableShape {
         unique_keys: vec![key(&[3])],
         ..account()
@@ -138,16 +138,16 @@ fn a_table_without_a_primary_key_or_with_a_hidden_key_is_serial() {
 #[test]
 fn partial_images_are_enough_while_the_keys_they_do_not_show_stay_as_they_are() {
     let account = account();
-    // MINIMAL images for an update of the note, of the unique key, and for a delete.
+    // MINIMAL images of an update of the note, an update of the unique key, and a delete.
     is_parallel(&account, &Write::update("1 - - -", "- - - b"), 1);
     is_serial(&account, &Write::update("1 - - -", "- bob - -"));
     is_serial(&account, &Write::delete("1 - - -"));
     // An update of the primary key.
     is_parallel(&account, &Write::update("1 - - -", "2 - - -"), 2);
-    // An insert with a default that is not in the log.
+    // An insert that omits a column; its default is not in the log.
     is_serial(&account, &Write::insert("1 - x -"));
     is_parallel(&account, &Write::insert("1 - NULL -"), 1);
-    // NOBLOB omits columns that are in no key.
+    // NOBLOB omits unchanged columns that are in no key.
     is_parallel(&account, &Write::update("1 ann x -", "1 bob x -"), 3);
 }
 
@@ -170,7 +170,8 @@ fn prefixes_count_as_far_as_they_go() {
     is_serial(&prefixed, &Write::insert("1 éa x a"));
 }
 
-/// A table whose column 1 refers to `account (id)`, and columns 2 and 3 to `account (owner, kind)`.
+/// Returns a table whose column 1 refers to `account (id)`, and whose columns 2 and 3 refer to
+/// `account (owner, kind)`.
 fn order() -> TableShape {
     let columns = [
         ("id", Fold::Bytes),
@@ -197,9 +198,9 @@ fn children_go_beside_each_other_and_not_beside_their_parent() {
     assert!(conflict(&child("1 7 NULL x"), &parent("7 bob y a")));
     assert!(conflict(&child("1 NULL Ann x"), &parent("8 aNN x a")));
     assert!(!conflict(&child("1 7 ann x"), &parent("8 bob x a")));
-    // No reference, no order.
+    // Without a reference, the order does not matter.
     assert!(!conflict(&child("1 NULL NULL x"), &parent("7 NULL x a")));
-    // The previous reference, too.
+    // The update also uses the previous reference.
     let moved = keys(&order, &Write::update("1 7 ann x", "1 8 ann x"));
     assert!(conflict(&moved, &parent("7 bob y a")));
     assert!(conflict(&moved, &parent("8 bob y a")));
@@ -220,10 +221,10 @@ fn a_reference_that_cannot_be_told_waits_for_the_whole_parent() {
         assert!(conflict(&keys, &some_parent));
         assert_eq!(access_to(&keys, "order"), Some(Shared));
     }
-    // Unchanged references.
+    // The references are unchanged.
     let note = keys(&order, &Write::update("1 - - -", "1 - - -"));
     assert_eq!(access_to(&note, "account"), None);
-    // A parent with an unknown value conflicts with every child.
+    // A write of a parent with an unknown value conflicts with every child.
     let untold = keys(&account, &Write::insert("7 é y a"));
     assert!(conflict(
         &untold,
@@ -246,7 +247,8 @@ fn a_parent_that_goes_takes_what_goes_with_it() {
     assert_eq!(uses(&Write::delete("7 ann x a"), false), gone);
     assert_eq!(uses(&Write::delete("7 é x a"), false), gone);
     assert_eq!(uses(&Write::update("7 ann x a", "8 ann x a"), false), gone);
-    // Other bytes, even if the database considers them equal: it carries them on to the children.
+    // If the bytes change, the value counts as removed even if the database considers both values
+    // equal: the cascade writes the new bytes into the children.
     assert_eq!(uses(&Write::update("7 ann x a", "7 Ann x a"), false), gone);
     assert_eq!(uses(&Write::update("7 - - -", "- bob - -"), false), gone);
     assert_eq!(uses(&Write::insert("7 ann x a"), false), [None; 3]);
@@ -258,7 +260,8 @@ fn a_parent_that_goes_takes_what_goes_with_it() {
         uses(&Write::update("7 NULL x a", "7 ann x a"), false),
         [None; 3]
     );
-    // With the children's rows in the log, these tables are not used as a whole.
+    // If the log contains the children's rows, the tables reached by cascades are not used as a
+    // whole.
     let logged = [Some(Shared), Some(Shared), None];
     assert_eq!(uses(&Write::delete("7 ann x a"), true), logged);
 }
@@ -303,7 +306,8 @@ fn a_key_column_that_the_log_has_not_is_named() {
         ..account()
     };
     assert_eq!(TableKeys::of(&beyond, 12).unwrap_err().column, "10");
-    // More columns than the target's table, or fewer that are in no key, are fine.
+    // The log may have more columns than the target's table, or fewer if the missing ones are in no
+    // key.
     assert!(TableKeys::of(&account(), 12).is_ok());
     assert!(TableKeys::of(&account(), 3).is_ok());
 }

@@ -1,4 +1,4 @@
-//! The decoder and the keys of rows: by themselves, and compared with a real mysqld's logs and comparisons.
+//! Tests the decoder and the keys of rows, alone and against the logs and comparisons of a real mysqld.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"

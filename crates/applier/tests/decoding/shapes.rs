@@ -7,7 +7,7 @@ pub(crate) fn name(table: &str) -> TableName {
     TableName::new("d", table)
 }
 
-/// A table without keys, of these columns.
+/// Returns a table with these columns and without keys.
 pub(crate) fn table(table: &str, columns: &[(&str, Fold)]) -> TableShape {
     let columns = columns.iter().map(|(name, fold)| ColumnShape {
         name: (*name).into(),
@@ -16,12 +16,12 @@ pub(crate) fn table(table: &str, columns: &[(&str, Fold)]) -> TableShape {
     TableShape::new(name(table), columns.collect())
 }
 
-/// A key over whole columns.
+/// Returns a key over whole columns.
 pub(crate) fn key(columns: &[usize]) -> KeyShape {
     KeyShape::of(columns)
 }
 
-/// A foreign key.
+/// Returns a foreign key.
 pub(crate) fn parent(columns: &[usize], table: &str, referenced: &[&str]) -> ParentShape {
     ParentShape {
         columns: columns.to_vec(),

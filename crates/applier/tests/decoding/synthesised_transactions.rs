@@ -1,4 +1,4 @@
-//! Synthetic transactions: the decoded rows, and refusals.
+//! Decodes synthetic transactions: checks their rows and the refusals.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) fn head() -> TransactionHead {
     }
 }
 
-/// The single transaction of a payload.
+/// Returns the single transaction of a payload.
 pub(crate) fn framed(payload: &Bytes) -> FramedTransaction {
     let mut framer = TransactionFramer::new(ChecksumAlgorithm::None, 1 << 30);
     for event in CanonicalEvents::new(payload.clone()) {
@@ -51,7 +51,7 @@ pub(crate) fn framed(payload: &Bytes) -> FramedTransaction {
     panic!("no whole transaction");
 }
 
-/// A table of an INT and a VARCHAR, in the log.
+/// Returns a table of an INT and a VARCHAR as the log describes it.
 pub(crate) fn logged(id: u64, name: &str) -> Table {
     let column = |column_type| Column {
         column_type,
@@ -68,7 +68,7 @@ pub(crate) fn logged(id: u64, name: &str) -> Table {
     }
 }
 
-/// The same table on the target.
+/// Returns the shape of this table on the target.
 pub(crate) fn shape(name: &str) -> Arc<TableShape> {
     Arc::new(TableShape {
         primary_key: Some(key(&[0])),
@@ -80,7 +80,7 @@ fn row(id: i32, text: &str) -> Vec<Value> {
     vec![Value::Int(id), Value::Text(text.into())]
 }
 
-/// Two tables, three kinds of change, six rows.
+/// Returns a transaction with two tables, three kinds of change and six rows.
 fn mixed_rows() -> Bytes {
     let (one, other) = (logged(1, "one"), logged(2, "other"));
     let mut transaction = RowTransaction::begin(head());
@@ -108,7 +108,7 @@ fn rows_of(transaction: &Transaction) -> &RowChanges {
     }
 }
 
-/// The same transaction in one compressed event.
+/// Returns the transaction with its events compressed into one event.
 fn compressed(payload: &Bytes, uncompressed_size: Option<u64>) -> Bytes {
     let mut events = CanonicalEvents::new(payload.clone());
     let gtid = events.next().unwrap().unwrap();
@@ -122,7 +122,7 @@ fn compressed(payload: &Bytes, uncompressed_size: Option<u64>) -> Bytes {
     let mut gtid = GtidEvent::decode(gtid.canonical()).unwrap();
     let event = event.encode(EventOrigin::default());
     let mut out = Vec::new();
-    // The length within it affects its own length.
+    // The GTID event contains the transaction's length, which depends on the event's own length.
     for _ in 0..3 {
         out = gtid.encode(EventOrigin::default());
         out.extend_from_slice(&event);
@@ -152,7 +152,7 @@ fn check_mixed_rows(transaction: &Transaction) {
         .map(|event| (event.table, event.rows.clone()))
         .collect();
     assert_eq!(of_events, [(0, 0..2), (1, 2..3), (0, 3..6)]);
-    // Each event's rows are its images in sequence.
+    // The rows of each event are its images in sequence.
     for (number, event) in changes.events.iter().enumerate() {
         let mut end = event.images_at;
         for row in &changes.rows[event.rows.start as usize..event.rows.end as usize] {
@@ -164,10 +164,11 @@ fn check_mixed_rows(transaction: &Transaction) {
             Rows::decode(binlog_format::event::EventRef::new(&event.event).unwrap()).unwrap();
         assert_eq!(&event.event[event.images_at as usize..], &*rows.images);
     }
-    // The update takes two values of the primary key; all others one, and the table.
+    // Each write uses its table's key and one primary key; the update uses two primary keys.
     let counts: Vec<_> = (0..6).map(|row| changes.keys_of(row).len()).collect();
     assert_eq!(counts, [2, 2, 3, 2, 2, 2]);
-    // The same row, inserted and deleted; another table's row of the same number.
+    // The insert and the delete of one row have the same keys. A row with the same number in
+    // another table has other keys.
     assert_eq!(changes.keys_of(0), changes.keys_of(3));
     assert_ne!(changes.keys_of(0)[1].key, changes.keys_of(2)[1].key);
     assert!(transaction.bytes > 500);
@@ -196,7 +197,7 @@ fn compressed_rows_come_apart_all_the_same() {
              raise that limit"
         )
     );
-    // A transaction with a wrong size takes no more than the limit, either.
+    // Memory stays within the limit even if the transaction states a wrong size.
     let lies = decode(&compressed(&payload, Some(100)), 1 << 20)
         .unwrap_err()
         .to_string();
@@ -211,7 +212,7 @@ fn a_transaction_of_too_many_rows_to_note_is_applied_alone() {
     transaction.insert(&table, &rows).unwrap();
     transaction.insert(&logged(2, "other"), &rows).unwrap();
     let payload = transaction.commit();
-    // A row has 6 bytes here, and about 50 of metadata.
+    // A row has 6 bytes here, and about 50 bytes of metadata.
     let limit = payload.len() as u64;
     let decoded = decode(&payload, limit).unwrap();
     let Body::Barrier(barrier) = &decoded.body else {
@@ -301,7 +302,7 @@ fn a_statement_alone_is_a_barrier_that_commits_by_itself() {
     );
 }
 
-/// A transaction that inserts a row under each of these maps.
+/// Returns a transaction that inserts a row with each of these table maps.
 fn with_maps(maps: &[TableMap<'_>]) -> Bytes {
     let plain = {
         let mut transaction = RowTransaction::begin(head());

@@ -1,4 +1,5 @@
-//! A real server's log entries for all kinds of transactions, and the decoder's result.
+//! The log entries of a real server for all kinds of transactions, and the decoder's result for
+//! them.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use testkit::mysqld::Mysqld;
 
 use crate::shapes::{key, table};
 
-/// All transactions of a server's files.
+/// Returns all transactions in a server's binlog files.
 fn logged(server: &Mysqld) -> Vec<FramedTransaction> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -31,7 +32,7 @@ fn logged(server: &Mysqld) -> Vec<FramedTransaction> {
     })
 }
 
-/// Every table has its primary key in column 0.
+/// Returns a shape in which column 0 is the primary key.
 fn shape(name: &TableName) -> Option<Arc<TableShape>> {
     Some(Arc::new(TableShape {
         primary_key: Some(key(&[0])),
@@ -39,7 +40,8 @@ fn shape(name: &TableName) -> Option<Arc<TableShape>> {
     }))
 }
 
-/// One line for a transaction: `rows: tables, count`, or a barrier with its steps and its end.
+/// Describes a transaction in one line: `rows: tables, count`, or a barrier with its steps and its
+/// end.
 fn line(framed: &FramedTransaction) -> String {
     let decoded = match Decoder::new(1 << 20).parse(framed) {
         Ok(parsed) => parsed.finish(shape),

@@ -1,4 +1,4 @@
-//! How many answers of the target a barrier waits for: nothing else is applied in the meantime.
+//! Counts the answers of the target for which a barrier waits. Nothing else is applied in the meantime.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::pair::{Pair, Way};
 
-/// Counts how often a client sends after its server has.
+/// Counts how often a client sends after its server has sent.
 #[derive(Debug, Default)]
 struct Turns {
     count: AtomicUsize,
     server_spoke: AtomicBool,
 }
 
-/// Forwards everything between clients of a socket and a server's.
+/// Forwards all bytes between the clients of one socket and the server's socket.
 fn pass_on(listener: UnixListener, server: PathBuf, turns: Arc<Turns>) {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {

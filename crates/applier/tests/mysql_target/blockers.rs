@@ -1,4 +1,4 @@
-//! The sessions that block a waiting one.
+//! Finds the sessions that block a waiting session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use applier::transaction::Transaction;
 
 use crate::pair::{Pair, Way, alone, connect};
 
-/// Two updates of one row, and one of another row.
+/// Returns two updates of one row, and an update of another row.
 async fn three_updates(pair: &mut Pair) -> Result<[Arc<Transaction>; 3]> {
     pair.write("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); INSERT INTO d.t VALUES (1, 1), (2, 2)")?;
     pair.equal_after(Way::Batches(2), &["d"]).await?;
@@ -23,7 +23,8 @@ async fn three_updates(pair: &mut Pair) -> Result<[Arc<Transaction>; 3]> {
     ])
 }
 
-/// The first update waits for a row that the second one has locked: the backend reports its blocker; whether it knows.
+/// The first update waits for a row that the second update has locked. The backend must report the blocking session if
+/// `aware` is true.
 async fn check_blockers(
     backend: &MysqlBackend,
     [first, second, third]: &[Arc<Transaction>; 3],
@@ -59,10 +60,10 @@ async fn check_blockers(
         assert_eq!(blockers, Some(vec![holder]));
         assert_eq!(backend.blockers(holder).await?, Some(Vec::new()));
     } else {
-        // Every session may be the one.
+        // The blocking session is unknown, so it may be any session.
         assert_eq!(blockers, None);
     }
-    // The blocking one rolls back, and the other continues.
+    // The session that blocks rolls back, and the other one continues.
     late.roll_back().await?;
     let (mut early, done) = write.await?;
     done?;
@@ -84,7 +85,7 @@ async fn mysqld_tells_who_holds_a_lock_to_who_may_ask() -> Result<()> {
     check_blockers(&unaware, &updates, false).await
 }
 
-/// With `performance_schema = OFF` its tables exist, too, and have no rows.
+/// With `performance_schema = OFF` the tables exist too, but have no rows.
 #[tokio::test]
 async fn a_mysqld_that_shows_no_locks_is_not_taken_for_one_without_any() -> Result<()> {
     let mut pair = Pair::with(&[], &["--performance-schema=OFF"], |_| {}).await?;

@@ -1,4 +1,4 @@
-//! A target with a binlog of its own, and replicas of it.
+//! A target with a binlog, and replicas of this target.
 
 use anyhow::{Result, ensure};
 use applier::backend::Backend;
@@ -41,13 +41,14 @@ async fn a_mysqld_in_the_middle_hands_on_rows_identifiers_and_times() -> Result<
             .next()
             .unwrap()?;
         let gtid = GtidEvent::decode(gtid.canonical())?;
-        // If both servers have the same version, it is written once.
+        // If the original and the immediate server have the same version, the version is written
+        // once.
         ensure!(
             gtid.original_version.is_none() && gtid.immediate_version.is_some(),
             "{gtid:?}"
         );
     }
-    // A replica of the middle one is as if it followed the first.
+    // A replica of the second server has the same result as a replica of the first one.
     let third = crate::pair::server(3, &[])?;
     let backend = applier::mysql::MysqlBackend::connect(crate::pair::options(&third)).await?;
     let mut last = Pair::of(pair.target, third, backend).await?;

@@ -22,7 +22,8 @@ SET sql_generate_invisible_primary_key = ON; CREATE TABLE unseen (a INT, b INT);
 CREATE TABLE parted (id INT, p INT, v INT, PRIMARY KEY (id, p)) PARTITION BY HASH (p) PARTITIONS 3;
 ";
 
-/// A round of writes; `n` makes keys and values different from those of other rounds.
+/// Returns the statements of one round; `n` makes keys and values different from those of other
+/// rounds.
 fn round(n: u32) -> String {
     let k = n * 100;
     format!(

@@ -1,5 +1,5 @@
-//! Batches that commit as one: never before the previous batch, never twice, and never with GTIDs that stay unknown,
-//! even if a session is lost, a server fails, or another applier starts.
+//! Batches that commit as one: never before the previous batch, never twice, and always with their GTIDs published in the
+//! end, even if a session is lost, a server fails, or another applier starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -15,7 +15,8 @@ use testkit::wait::try_eventually;
 
 use crate::pair::{Pair, Way, connect};
 
-/// A table with one row on both servers, and the source's next transactions as batches: rows 1 and 2, 3 and 4, 5 and 6.
+/// Creates a table with one row on both servers. Returns the source's next transactions as batches: rows 1 and 2, 3 and 4, 5
+/// and 6.
 async fn prepared(
     of_target: &[&str],
     change: impl Fn(&mut MysqlOptions),
@@ -52,7 +53,7 @@ async fn as_one(
         .await
 }
 
-/// A session that locks the row, so that no batch takes a turn.
+/// Opens a session that locks the checkpoint row, so that no batch can take its turn.
 async fn holds_the_row(pair: &Pair) -> Result<Connection> {
     let mut holder = Connection::open(&connect(&pair.target, "root")).await?;
     holder.execute("BEGIN").await?;
@@ -62,7 +63,7 @@ async fn holds_the_row(pair: &Pair) -> Result<Connection> {
     Ok(holder)
 }
 
-/// Waits until `count` sessions wait for the row.
+/// Waits until `count` sessions wait for the checkpoint row.
 async fn until_they_wait(pair: &Pair, count: &str) -> Result<()> {
     let waits =
         "SELECT COUNT(DISTINCT requesting_thread_id) FROM performance_schema.data_lock_waits";
@@ -75,7 +76,7 @@ async fn until_they_wait(pair: &Pair, count: &str) -> Result<()> {
     anyhow::bail!("no session waits for the row")
 }
 
-/// A session commits a batch, and is lost while that waits for its turn.
+/// A session commits a batch, and is lost while the batch waits for its turn.
 async fn lost_while_it_waits(
     pair: &Pair,
     mut lost: MysqlSession,
@@ -87,14 +88,15 @@ async fn lost_while_it_waits(
     }
 }
 
-/// The existing rows except the first one.
+/// Returns the rows in the table, without the first one.
 fn rows(pair: &Pair) -> Result<String> {
     let all = "SELECT COALESCE(GROUP_CONCAT(i ORDER BY i), '') FROM d.t WHERE i > 0";
     pair.target.client().value(all)
 }
 
-/// The first batch commits; the second and the third wait for their turns, while another session locks the row, until `then`
-/// has finished with it and the id of the second one's session. Returns both results, and how often a turn was passed on.
+/// Commits the first batch. The second and the third batch then wait for their turns while another session locks the
+/// checkpoint row. `then` receives that session, and the id of the second batch's session. Returns both results, and how
+/// often a turn was passed on.
 async fn second_and_third<F: Future<Output = Result<()>>>(
     pair: &Pair,
     [first, second, third]: &[Arc<Batch>; 3],
@@ -142,7 +144,7 @@ async fn the_next_one_commits_when_the_one_before_it_has() -> Result<()> {
     Ok(())
 }
 
-/// The second one's session dies while it waits for its turn.
+/// The second batch's session dies while the batch waits for its turn.
 #[tokio::test]
 async fn nobody_commits_behind_a_session_that_died() -> Result<()> {
     let (pair, all) = prepared(&[], |_| {}).await?;
@@ -156,7 +158,7 @@ async fn nobody_commits_behind_a_session_that_died() -> Result<()> {
     ensure!(matches!(&second, Err(WriteError::Lost(_))), "{second:?}");
     ensure!(matches!(&third, Err(WriteError::Again(_))), "{third:?}");
     ensure!(passed == 0 && rows(&pair)? == "1,2");
-    // Everything continues where it was.
+    // Another session continues with the second batch.
     let mut session = pair.backend.open().await?;
     as_one(&mut session, &all[1], Turn::First).await?;
     as_one(&mut session, &all[2], Turn::Next).await?;
@@ -196,7 +198,7 @@ async fn a_turn_that_is_waited_for_too_long_is_not_had() -> Result<()> {
     pair.equal_after(Way::AsOne(2), &["d"]).await
 }
 
-/// A connection breaks while its batch waits for its turn, and mysqld continues up to its COMMIT.
+/// The connection breaks while its batch waits for its turn. mysqld continues and executes the COMMIT.
 #[tokio::test]
 async fn a_commit_that_goes_on_without_its_session_is_not_repeated() -> Result<()> {
     let (pair, [first, second, _]) = prepared(&[], |_| {}).await?;
@@ -208,7 +210,8 @@ async fn a_commit_that_goes_on_without_its_session_is_not_repeated() -> Result<(
     while rows(&pair)? != "1,2" {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // A caller with an earlier answer repeats it: its rows are refused, and one by one it is found.
+    // A caller with an outdated answer repeats the batch. Its rows are refused. Applied one by one, the transactions are
+    // found to be committed.
     let refused = as_one(&mut session, &first, Turn::First).await;
     ensure!(
         matches!(&refused, Err(WriteError::Refused(_))),
@@ -221,7 +224,7 @@ async fn a_commit_that_goes_on_without_its_session_is_not_repeated() -> Result<(
     Ok(())
 }
 
-/// The same; a query for the committed transactions waits for it.
+/// As above, with a query for the committed transactions, which waits for the commit.
 #[tokio::test]
 async fn a_commit_that_goes_on_without_its_session_is_waited_for() -> Result<()> {
     let (pair, [first, second, _]) = prepared(&[], |_| {}).await?;
@@ -251,9 +254,9 @@ async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
     ensure!(executed.contains(&first.transactions()[1].gtid));
     let mut others = other.open().await?;
     as_one(&mut others, &second, Turn::First).await?;
-    // Publishes its GTIDs: otherwise it is chance whether they are by now.
+    // Publishes the GTIDs; otherwise they may or may not be published at this point.
     other.settle().await;
-    // The first one lags, and does not know it. By its rows or by the checkpoint row, it finds out.
+    // The first backend lags and has not recorded that. It is refused because of the rows, or because of the checkpoint row.
     for batch in [&second, &third] {
         let refused = as_one(&mut session, batch, Turn::First).await;
         ensure!(
@@ -262,7 +265,7 @@ async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
         );
         let (committed, outcome) = session.apply(batch, 0).await;
         if batch.seq == second.seq {
-            // mysqld skips transactions with a known GTID.
+            // mysqld skips transactions whose GTID is executed.
             ensure!(committed == 2 && outcome.is_ok(), "{outcome:?}");
             continue;
         }
@@ -278,7 +281,8 @@ async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
     pair.compare(&["d"]).await
 }
 
-/// Killed after the COMMIT and before the GTIDs were published; `interruptions` kills it at any moment.
+/// The server is killed after the COMMIT and before the GTIDs are published. (The tests in `interruptions` kill it at any
+/// moment.)
 #[tokio::test]
 async fn what_a_crash_leaves_out_of_gtid_executed_is_added_before_anything_else() -> Result<()> {
     for of_target in [
@@ -287,7 +291,7 @@ async fn what_a_crash_leaves_out_of_gtid_executed_is_added_before_anything_else(
         &["--innodb-flush-log-at-trx-commit=2"],
     ] {
         let (mut pair, [first, second, third]) = prepared(of_target, |_| {}).await?;
-        // This one has no publisher.
+        // This backend does not publish.
         let silent =
             MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "root"))).await?;
         let mut session = silent.open().await?;
@@ -308,7 +312,7 @@ async fn what_a_crash_leaves_out_of_gtid_executed_is_added_before_anything_else(
         let executed = next.begin().await?;
         ensure!(executed.contains(&second.transactions()[1].gtid));
         ensure!(pair.target.client().gtid_executed()? == executed.to_string());
-        // An old session is now unusable.
+        // A session that begins now can commit.
         let late = as_one(&mut next.open().await?, &third, Turn::First).await;
         ensure!(late.is_ok(), "{late:?}");
         next.settle().await;
@@ -317,7 +321,8 @@ async fn what_a_crash_leaves_out_of_gtid_executed_is_added_before_anything_else(
     Ok(())
 }
 
-/// Each change of `gtid_purged` is two lines in the error log, unless a filter drops them: while an applier is at work.
+/// Each change of `gtid_purged` writes two lines into the error log, unless a filter suppresses them. The filter is active
+/// while an applier runs.
 #[tokio::test]
 async fn the_error_log_keeps_quiet_and_tells_again_afterwards() -> Result<()> {
     let services = "SELECT @@GLOBAL.log_error_services";
@@ -328,7 +333,7 @@ async fn the_error_log_keeps_quiet_and_tells_again_afterwards() -> Result<()> {
     pair.backend.settle().await;
     ensure!(!pair.target.client().value(services)?.contains("dragnet"));
     ensure!(!pair.target.error_log().contains("GTID_PURGED was changed"));
-    // An operator's own filter stays.
+    // An operator's own filter is kept.
     let own = "IF prio>=INFORMATION THEN drop.";
     pair.target.client().sql(&format!(
         "SET GLOBAL log_error_services = 'log_filter_dragnet; log_sink_internal'; \
@@ -360,8 +365,8 @@ async fn without_its_table_transactions_go_one_by_one() -> Result<()> {
     pair.equal_after(Way::Batches(2), &["d"]).await
 }
 
-/// Under `binlog_row_value_options = PARTIAL_JSON` every update is a partial one, of tables without JSON too, and its image
-/// after begins with options: no other event has space for these.
+/// With `binlog_row_value_options = PARTIAL_JSON` every update is partial, even in tables without JSON. The image after then
+/// begins with value options, for which other events have no space.
 #[tokio::test]
 async fn partial_updates_leave_what_the_source_has_behind_other_writes_of_their_rows() -> Result<()>
 {
@@ -381,7 +386,8 @@ async fn partial_updates_leave_what_the_source_has_behind_other_writes_of_their_
     pair.equal_after(Way::AsOne(16), &["d"]).await
 }
 
-/// No part of the row enters the target's GTIDs or its binlog; an account without the privileges commits without it.
+/// The row is neither in the target's GTIDs nor in its binlog. An account without the privileges commits one by one, without
+/// the row.
 #[tokio::test]
 async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {
     let there = |pair: &Pair| {
@@ -415,10 +421,10 @@ async fn batches_commit_as_one_where_that_is_allowed() -> Result<()> {
     Ok(())
 }
 
-/// The row of another ring's follower, in a dump that is loaded at this ring's source.
+/// The GTIDs in the row of another ring's follower. A dump with this row is loaded at this ring's source.
 const OF_ANOTHER: &str = "eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee:1-9";
 
-/// As `mysqldump` writes it: all of it is in the source's log.
+/// Returns a dump as `mysqldump` writes it. All of it is in the source's log.
 fn dump_of_another() -> String {
     format!(
         "CREATE DATABASE /*!32312 IF NOT EXISTS*/ `witness_applier` /*!40100 DEFAULT CHARACTER SET utf8mb4 */; USE `witness_applier`; \
@@ -431,7 +437,7 @@ fn dump_of_another() -> String {
     )
 }
 
-/// A dump with the row of another server is loaded at the source, followed by more changes of it there.
+/// A dump with another server's row is loaded at the source, and the source then changes that row.
 #[tokio::test]
 async fn what_the_log_has_of_the_row_is_not_the_targets() -> Result<()> {
     for batches in [true, false] {
@@ -451,7 +457,7 @@ async fn what_the_log_has_of_the_row_is_not_the_targets() -> Result<()> {
         pair.write("DROP DATABASE witness_applier; INSERT INTO d.t VALUES (4)")?;
         pair.backend.begin().await?;
         pair.equal_after(way, &["d"]).await?;
-        // The next applier there relies on the row.
+        // The next applier of this target relies on the row.
         let next = MysqlBackend::connect(MysqlOptions::new(connect(&pair.target, "root"))).await?;
         let executed = next.begin().await?;
         ensure!(executed.to_string() == pair.source.client().gtid_executed()?);
@@ -459,13 +465,13 @@ async fn what_the_log_has_of_the_row_is_not_the_targets() -> Result<()> {
     Ok(())
 }
 
-/// It came with a copy of a server that had loaded such a dump.
+/// The target is a copy of a server that had loaded such a dump.
 #[tokio::test]
 async fn what_the_row_says_beyond_the_log_is_not_believed() -> Result<()> {
     let (mut pair, [first, second, _]) = prepared(&[], |_| {}).await?;
     let log_has: GtidSet = pair.source.client().gtid_executed()?.parse()?;
     let target = MysqlOptions::new(connect(&pair.target, "root"));
-    // This one has no publisher.
+    // This backend does not publish.
     let silent = MysqlBackend::connect(target.clone()).await?;
     as_one(&mut silent.open().await?, &first, Turn::First).await?;
     let set = "UPDATE witness_applier.checkpoint SET gtids = CONCAT(gtids, ',";
@@ -479,11 +485,11 @@ async fn what_the_row_says_beyond_the_log_is_not_believed() -> Result<()> {
     ensure!(executed.contains(&first.transactions()[1].gtid));
     ensure!(executed.difference(&log_has).is_empty(), "{executed}");
     next.settle().await;
-    // The same without knowledge of the log.
+    // A caller that does not have the log's transactions gets the same result.
     let executed = MysqlBackend::connect(target.clone()).await?.begin().await?;
     ensure!(executed.difference(&log_has).is_empty(), "{executed}");
 
-    // On a read-only server the row stays, and is ignored too.
+    // On a read-only server the row cannot be changed; the other transactions are ignored as well.
     as_one(&mut silent.open().await?, &second, Turn::First)
         .await
         .ok();
@@ -501,13 +507,14 @@ async fn what_the_row_says_beyond_the_log_is_not_believed() -> Result<()> {
     pair.equal_after(Way::AsOne(2), &["d"]).await
 }
 
-/// It occurs between the query for missing GTIDs and the statement that adds them, which a trigger delays here.
+/// A publication occurs between the query for missing GTIDs and the statement that adds them. A trigger delays the statement
+/// here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_is_taken_over_while_what_was_committed_before_is_being_published() -> Result<()> {
     let (mut pair, [first, ..]) = prepared(&[], |_| {}).await?;
     let log_has: GtidSet = pair.source.client().gtid_executed()?.parse()?;
     let target = MysqlOptions::new(connect(&pair.target, "root"));
-    // This one has no publisher.
+    // This backend does not publish.
     let silent = MysqlBackend::connect(target.clone()).await?;
     as_one(&mut silent.open().await?, &first, Turn::First).await?;
     pair.tamper(&format!(
@@ -540,7 +547,8 @@ async fn a_target_is_taken_over_while_what_was_committed_before_is_being_publish
     pair.equal_after(Way::AsOne(2), &["d"]).await
 }
 
-/// Defaults of the target under which a query leaves the checkpoint's row locked, keeps an old view of it, or is cut off.
+/// Defaults of the target with which a query would keep the checkpoint row locked, would keep an old view of it, or would be
+/// cut off.
 #[tokio::test]
 async fn defaults_of_the_target_hold_nothing_up() -> Result<()> {
     let defaults = [
@@ -560,10 +568,10 @@ async fn defaults_of_the_target_hold_nothing_up() -> Result<()> {
         pair.write(&format!(
             "INSERT INTO d.t (i) VALUES ({i}); INSERT INTO d.t (i) VALUES ({i} + 10)"
         ))?;
-        // Begins with the query for the executed GTIDs.
+        // Each run begins with the query for the executed GTIDs.
         let followed = pair.follow(Way::AsOne(2)).await?;
         followed.map_err(|stop| anyhow::anyhow!("{}: {}", stop.gtid, stop.error))?;
-        // The tables are queried again: no query sees their old state.
+        // The ALTER makes the applier query the tables again. The query must not see their old state.
         pair.write(&format!("ALTER TABLE d.t ADD c{i} INT"))?;
     }
     pair.equal_after(Way::AsOne(2), &["d"]).await

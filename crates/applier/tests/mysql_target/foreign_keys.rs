@@ -1,4 +1,5 @@
-//! Cascades that the source carries out above its storage engine, and logs: their rows are applied as they are.
+//! Some sources execute cascades above the storage engine, and log the changed rows. Such rows are applied without
+//! cascades.
 
 use anyhow::{Context, Result, ensure};
 
@@ -8,9 +9,9 @@ const TABLES: &str = "CREATE TABLE p (id INT PRIMARY KEY, code INT UNIQUE, k INT
      CREATE TABLE c (id INT PRIMARY KEY, p INT, x INT, FOREIGN KEY (p) REFERENCES p (id) ON UPDATE CASCADE ON DELETE CASCADE); \
      INSERT INTO c VALUES (1, 1, 1), (2, 2, 2), (3, 2, 3);";
 
-/// Each in a schema of its own. A stock replica of 9.7.4 stops at the first four with 1452: child rows changed by a cascade
-/// are in one event with directly changed ones. That event precedes the parent's, and lacks the flag. It deletes
-/// the children of the row replaced by the last one, which the source keeps.
+/// Each script has a schema of its own. A stock replica of 9.7.4 fails on all of them. It stops at the first four with
+/// error 1452: child rows changed by a cascade are in one event with directly changed rows; the event precedes the parent's
+/// event, and lacks the flag. In the last script it deletes the children of the replaced row, which the source keeps.
 const SCRIPTS: [(&str, &str); 5] = [
     (
         "of_several_tables",
@@ -53,7 +54,7 @@ async fn rows_of_cascades_are_applied_as_the_source_has_them() -> Result<()> {
         };
         if let Err(error) = pair.equal_after(way, &[schema]).await {
             failed.push(format!("{schema}: {error}"));
-            // Keep it, for the other scripts.
+            // After a failure, the other scripts need a new pair.
             pair = Pair::new().await?;
         }
     }

@@ -1,4 +1,4 @@
-//! Connections and servers killed at any moment, and power cuts of servers: nothing is applied twice, and nothing is
+//! Kills connections and servers at any moment, and cuts the power of servers: no transaction is applied twice, and none is
 //! missing.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use testkit::wait::try_eventually;
 
 use crate::pair::{Pair, Way, options, server_on};
 
-/// Inserts that fail when repeated, updates of one row, transactions of several rows, and occasional barriers.
+/// Statements that fail when they are repeated: inserts, updates of one row, transactions of several rows, and some barriers.
 fn load(transactions: u32) -> String {
     let one = |n: u32| match n % 10 {
         3 => format!(
@@ -52,7 +52,7 @@ async fn furnished(mut pair: Pair, transactions: u32) -> Result<Pair> {
     Ok(pair)
 }
 
-/// A session, once the server is back.
+/// Opens a session, after waiting until the server is back.
 async fn reopened(pair: &Pair) -> Result<MysqlSession> {
     loop {
         match pair.backend.open().await {
@@ -83,17 +83,17 @@ async fn a_connection_to_mysqld_that_is_killed_loses_and_repeats_nothing() -> Re
     loop {
         pair.forget_shapes();
         let mut session = reopened(&pair).await?;
-        // The request over the lost one completes or fails.
+        // The request of the lost session completes or fails.
         pair.backend.begin().await?;
         let id = session.id().0;
         let mut missing = pair.missing().await?;
         let client = client.clone();
-        // The first ones soon: a fast machine finishes all of it in a moment.
+        // The first kills come early, because a fast machine applies everything within milliseconds.
         let within = if killed < 4 { 1..25 } else { 20..120 };
         let wait = Duration::from_millis(fastrand::u64(within));
         let killer = tokio::task::spawn_blocking(move || {
             std::thread::sleep(wait);
-            // It may have ended by itself.
+            // The session may have ended already.
             let _ = client.sql(&format!("KILL {id}"));
         });
         let led = pair
@@ -115,7 +115,7 @@ async fn a_connection_to_mysqld_that_is_killed_loses_and_repeats_nothing() -> Re
     pair.compare(&["d"]).await
 }
 
-/// After a session is lost, the server may still be committing: the rows are visible, and the GTID is not executed.
+/// After a session is lost, the server may still be committing. The rows are visible then, and the GTID is not executed yet.
 #[tokio::test]
 async fn what_a_lost_session_is_still_committing_is_not_missing() -> Result<()> {
     const GTID: &str = "07070707-0707-0707-0707-070707070707:1";
@@ -141,7 +141,7 @@ async fn what_a_lost_session_is_still_committing_is_not_missing() -> Result<()> 
     Ok(())
 }
 
-/// `disk` has the target's data, and loses power each time.
+/// Kills the target's server six times. If `disk` is given, it has the target's data, and its power is cut each time.
 async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<()> {
     let mut ways = ways();
     for number in 0..6 {
@@ -153,7 +153,7 @@ async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<(
         let wait = Duration::from_millis(fastrand::u64(50..400));
         let dying = disk.clone();
         let client = pair.target.client();
-        // A new file names the executed GTIDs, and is synced.
+        // A new binlog file contains the executed GTIDs, and is synced.
         let begins_a_binlog = number % 2 == 0;
         let killer = tokio::task::spawn_blocking(move || {
             std::thread::sleep(wait);
@@ -184,7 +184,7 @@ async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<(
                 stop.gtid,
                 stop.error
             ),
-            // It was killed before the query for its tables.
+            // The server was killed before the query for its tables.
             Err(error) => ensure!(
                 matches!(error.downcast_ref(), Some(BackendError::Unreachable(_))),
                 "{error:#}"
@@ -205,11 +205,11 @@ async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<(
     pair.equal_after(Way::AsOne(32), &["d"]).await
 }
 
-/// A pair with these settings of the target, and its data on a disk.
+/// Creates a pair whose target has these settings, and its data on a disk.
 async fn on_a_disk(of_target: &[&str], transactions: u32) -> Result<(LoopDisk, Pair)> {
     let disk = LoopDisk::of_its_own(2 << 30)?;
     let target = server_on(disk.folder(), 2, of_target)?;
-    // As if it had existed for a while.
+    // Sync, as if the target had existed for a long time.
     disk.force()?;
     let pair = Pair::between(&OF_SOURCE, target, |_| {}).await?;
     Ok((disk, furnished(pair, transactions).await?))
@@ -242,27 +242,27 @@ async fn a_mysqld_without_a_binlog_that_is_killed_loses_and_repeats_nothing() ->
     killed_servers(None, pair).await
 }
 
-/// With a follower's settings: it syncs its redo log, and not its binlog.
+/// The target has the settings of a follower: it syncs its redo log and not its binlog.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysqld_with_a_binlog_whose_power_goes_loses_and_repeats_nothing() -> Result<()> {
     power_cuts(&["--sync-binlog=0"]).await
 }
 
-/// It loses commits with their GTIDs, and receives them again.
+/// The target loses commits together with their GTIDs, and receives them again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysqld_that_forces_its_log_once_a_second_and_has_no_binlog_gets_again_what_went_with_the_power()
 -> Result<()> {
     power_cuts(&["--skip-log-bin", "--innodb-flush-log-at-trx-commit=2"]).await
 }
 
-/// Why a follower with a binlog syncs its redo log at every commit: the order in which the system writes the two is undefined,
-/// and where the binlog is first, its GTIDs outlive their rows.
+/// Shows why a follower with a binlog syncs its redo log at every commit. The operating system writes both files in an
+/// undefined order. If the binlog is written first, its GTIDs outlive their rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gtids_outlive_their_rows_where_the_binlog_is_forced_and_the_redo_log_once_a_second()
 -> Result<()> {
     let settings = ["--sync-binlog=1", "--innodb-flush-log-at-trx-commit=2"];
     let (disk, mut pair) = on_a_disk(&settings, 0).await?;
-    // The second may end right after the commit.
+    // The redo log may be synced right after the commit, so several attempts are made.
     for number in 1..=5 {
         pair.write(&format!("INSERT INTO d.t VALUES ({number}, 0)"))?;
         ensure!(pair.follow(Way::Batches(1)).await?.is_ok());
@@ -277,16 +277,16 @@ async fn gtids_outlive_their_rows_where_the_binlog_is_forced_and_the_redo_log_on
     bail!("no row was lost")
 }
 
-/// The applier outlives the target's power, as one on another machine does.
+/// The applier outlives a power cut of the target, as it would on another machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_target_has_lost_with_its_power_is_not_published_by_the_applier_that_outlived_it()
 -> Result<()> {
     let settings = ["--skip-log-bin", "--innodb-flush-log-at-trx-commit=2"];
     let (disk, mut pair) = on_a_disk(&settings, 0).await?;
-    // The second may end right after the commit.
+    // The redo log may be synced right after the commit, so several attempts are made.
     for number in 1..=5 {
         pair.write(&format!("INSERT INTO d.t VALUES ({number}, 0)"))?;
-        // Its GTID waits to be published, and the power is cut in the meantime.
+        // The lock delays the publication of the GTID, and the power is cut in the meantime.
         let lock = "BEGIN; SELECT 'locked' FROM mysql.gtid_executed FOR UPDATE; SELECT SLEEP(60)";
         let mut holder = pair.target.client().start_sql(lock)?;
         let locks = "SELECT COUNT(*) FROM performance_schema.data_locks WHERE object_name = 'gtid_executed'";
@@ -295,7 +295,7 @@ async fn what_a_target_has_lost_with_its_power_is_not_published_by_the_applier_t
         })?;
         ensure!(pair.follow(Way::AsOne(1)).await?.is_ok());
         lose_power(&mut pair, &disk)?;
-        // Everything that can be published is.
+        // Publishes everything that can be published.
         pair.backend.settle().await;
         let is_executed =
             pair.source.client().gtid_executed()? == pair.target.client().gtid_executed()?;
@@ -315,7 +315,7 @@ async fn what_a_target_has_lost_with_its_power_is_not_published_by_the_applier_t
     bail!("no row was lost")
 }
 
-/// Why XA transactions go into the target's binlog even where others do not.
+/// Shows why XA transactions are written to the target's binlog even if other transactions are not.
 #[tokio::test]
 async fn a_prepared_transaction_outlives_a_crash_of_a_mysqld_with_a_binlog() -> Result<()> {
     let mut pair = prepared(&[], 0).await?;

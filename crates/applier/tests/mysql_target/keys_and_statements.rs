@@ -1,4 +1,4 @@
-//! Everything that is not just rows, and rows whose keys depend on each other.
+//! Transactions that are not just rows, and rows whose keys depend on each other.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn keys_that_depend_on_each_other_are_the_same_on_both_mysqlds() -> Result
          CREATE TABLE tree (id INT PRIMARY KEY, up INT, FOREIGN KEY (up) REFERENCES tree (id) ON DELETE CASCADE);
          INSERT INTO t VALUES (1, 'a', 0), (2, 'b', 0), (3, 'c', 0);",
     )?;
-    // Swaps of unique values, in one transaction and over several.
+    // Unique values are swapped, within one transaction and across several.
     pair.write(
         "USE d; BEGIN; UPDATE t SET u = NULL WHERE id = 1; UPDATE t SET u = 'a' WHERE id = 2; UPDATE t SET u = 'b' WHERE id = 1; COMMIT;
          UPDATE t SET u = 'x' WHERE id = 3; UPDATE t SET u = 'c' WHERE id = 2; DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (9, 'b', 1);
@@ -37,7 +37,7 @@ async fn keys_that_depend_on_each_other_are_the_same_on_both_mysqlds() -> Result
          INSERT INTO child VALUES (51, 7, 70); COMMIT;",
     )?;
     pair.equal_after(Way::Pieces(3), &["d"]).await?;
-    // One hot row.
+    // One row that is updated repeatedly.
     let hot: String = (0..300)
         .map(|n| format!("UPDATE d.t SET v = v + {n} WHERE id = 12;"))
         .collect();
@@ -80,7 +80,7 @@ async fn statements_of_every_kind_do_the_same_on_both_mysqlds() -> Result<()> {
     );
     ensure!(one == other && one.0.len() == 6, "{one:?}\n{other:?}");
 
-    // In statement format, where the session decides what a statement does.
+    // Statement format, where the session's settings affect the result of a statement.
     pair.write(
         "USE d; SET binlog_format = STATEMENT; SET sql_mode = 'PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION'; INSERT INTO t (a) VALUES ('a' || 'b'); SET sql_mode = DEFAULT;
          INSERT INTO t (a, b) VALUES ('rand', RAND()), ('rand', RAND()); INSERT INTO t (a, c) VALUES ('now', NOW(6));
@@ -99,7 +99,8 @@ async fn statements_of_every_kind_do_the_same_on_both_mysqlds() -> Result<()> {
     )?;
     pair.equal_after(Way::Batches(4), &["d"]).await?;
 
-    // Engines without transactions: irreversible changes stay, and a statement that failed halfway fails again.
+    // Engines without transactions: changes remain after a rollback, and a statement that failed halfway on the
+    // source fails here again.
     pair.write(
         "USE d; CREATE TABLE m (i INT PRIMARY KEY) ENGINE = MyISAM; SET binlog_format = STATEMENT; INSERT INTO m VALUES (1), (2), (3);
          BEGIN; INSERT INTO m VALUES (4); ROLLBACK; SET binlog_format = ROW; INSERT INTO m VALUES (10); BEGIN; INSERT INTO m VALUES (11); ROLLBACK;",
@@ -115,11 +116,11 @@ async fn statements_of_every_kind_do_the_same_on_both_mysqlds() -> Result<()> {
             == "5"
     );
 
-    // After all of that the session applies rows as before.
+    // The session then applies rows as before.
     pair.write("INSERT INTO d.t (a) VALUES ('rows')")?;
     pair.equal_after(Way::Pieces(1), &["d"]).await?;
 
-    // Information missing in the log is reported.
+    // If a statement needs information that the log does not contain, that is reported.
     pair.write(
         "USE d; CREATE TABLE now (at TIMESTAMP NOT NULL); SET binlog_format = STATEMENT, explicit_defaults_for_timestamp = OFF; \
          INSERT INTO now VALUES (NULL)",
@@ -168,8 +169,8 @@ async fn prepared_and_empty_and_tagged_transactions_reach_mysqld() -> Result<()>
     Ok(())
 }
 
-/// Transactions between the phases of an XA transaction come after its PREPARE in the log and before its end: if a
-/// prepared transaction keeps gap locks, they wait indefinitely.
+/// In the log, transactions between the phases of an XA transaction come after its PREPARE and before its end. If
+/// the prepared transaction keeps gap locks, these transactions wait indefinitely.
 #[tokio::test]
 async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change() -> Result<()> {
     let mut pair = Pair::with(&[], &[], |options| {
@@ -199,7 +200,7 @@ async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change(
             "USE d; SET SESSION transaction_isolation = 'READ-COMMITTED'; XA START 'k'; {rows}; XA END 'k'; XA PREPARE 'k'"
         ))?;
         pair.write(concurrent)?;
-        // For the target, the end is not in the log yet.
+        // The target has not read the end of the XA transaction yet.
         if let Err(stop) = pair.follow(Way::Batches(4)).await? {
             bail!("{concurrent}: {}", stop.error);
         }
@@ -209,7 +210,7 @@ async fn a_prepared_transaction_is_in_the_way_of_no_row_that_it_does_not_change(
     Ok(())
 }
 
-/// Another session has dropped the schema while it was the default one of the session at the source.
+/// At the source, another session has dropped the schema while it was this session's default schema.
 #[tokio::test]
 async fn a_statement_from_a_session_in_a_schema_that_is_gone_runs() -> Result<()> {
     let mut pair = Pair::new().await?;

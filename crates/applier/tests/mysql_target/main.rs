@@ -1,4 +1,4 @@
-//! A real mysqld as a target: another one's log is applied to it through the backend, and then both are equal.
+//! Applies the log of one real mysqld to another one through the backend, and checks that both are equal.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test")]
 

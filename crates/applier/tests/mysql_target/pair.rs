@@ -20,20 +20,20 @@ use testkit::mysqld::{Mysqld, MysqldOptions};
 
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Two servers, and everything needed to apply from one to the other.
+/// Two servers, and the state for applying from one to the other.
 pub(crate) struct Pair {
     pub(crate) source: Mysqld,
     pub(crate) target: Mysqld,
     pub(crate) backend: MysqlBackend,
     pub(crate) shapes: HashMap<TableName, Arc<TableShape>>,
-    /// Limit for the metadata of a transaction's rows; a larger one is applied as a barrier.
+    /// Limit for the metadata of a transaction's rows. A transaction above it is applied as a barrier.
     pub(crate) most_bytes_of_notes: u64,
     ready: ReadyTables,
     /// The number of the last batch.
     last: BatchSeq,
 }
 
-/// The source's log, of which the target has a part.
+/// The source's log; the target already has a part of it.
 pub(crate) struct Missing {
     files: FileSource,
     executed: GtidSet,
@@ -42,11 +42,12 @@ pub(crate) struct Missing {
 /// How rows are applied to the target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Way {
-    /// This many complete transactions at a time, each committed by itself.
+    /// This many complete transactions in a batch, each committed separately.
     Batches(usize),
-    /// This many complete transactions, committed as one.
+    /// This many complete transactions in a batch, committed as one.
     AsOne(usize),
-    /// A few rows of a transaction at a time; the commit sometimes with the last of them, sometimes after.
+    /// A few rows of a transaction per call. The commit is in the last call with rows, or in a separate
+    /// one. The number is a random seed.
     Pieces(u64),
 }
 
@@ -73,7 +74,7 @@ pub(crate) fn server(id: u32, arguments: &[&str]) -> Result<Mysqld> {
     Mysqld::launch_with(&MysqlTree::require(), options)
 }
 
-/// One whose data are in a folder of that disk.
+/// Starts a server whose data are in a folder of that disk.
 pub(crate) fn server_on(disk: &Path, id: u32, arguments: &[&str]) -> Result<Mysqld> {
     let options = MysqldOptions {
         data_dir: Some(disk.join("data")),
@@ -120,18 +121,18 @@ impl Pair {
         })
     }
 
-    /// Statements on the source.
+    /// Runs statements on the source.
     pub(crate) fn write(&self, statements: &str) -> Result<()> {
         self.source.client().sql(statements).map(|_| ())
     }
 
-    /// Unlogged statements on the target.
+    /// Runs unlogged statements on the target.
     pub(crate) fn tamper(&self, statements: &str) -> Result<()> {
         let unlogged = format!("SET sql_log_bin = 0; {statements}");
         self.target.client().sql(&unlogged).map(|_| ())
     }
 
-    /// The transactions that the target lacks.
+    /// Returns the transactions that the target lacks.
     pub(crate) async fn missing(&self) -> Result<Missing> {
         let executed = self.backend.executed().await?;
         let files = self.source.binlog_files()?;
@@ -141,7 +142,7 @@ impl Pair {
         })
     }
 
-    /// The next transaction, with the target's current tables.
+    /// Returns the next transaction, decoded with the target's current tables.
     pub(crate) async fn next(&mut self, from: &mut Missing) -> Result<Option<Arc<Transaction>>> {
         let framed = loop {
             match from.files.next().await? {
@@ -227,7 +228,7 @@ impl Pair {
         }
     }
 
-    /// Several complete transactions together.
+    /// Applies several complete transactions together.
     async fn apply(
         &mut self,
         session: &mut MysqlSession,
@@ -260,7 +261,7 @@ impl Pair {
         })
     }
 
-    /// Applies the missing transactions, and compares.
+    /// Applies the missing transactions, and compares both servers.
     pub(crate) async fn equal_after(&mut self, way: Way, schemas: &[&str]) -> Result<()> {
         if let Err(stop) = self.follow(way).await? {
             bail!("{}: {}", stop.gtid, stop.error);
@@ -319,7 +320,7 @@ type Contents = BTreeMap<String, Table>;
 #[derive(Debug)]
 struct Table {
     definition: String,
-    /// Sorted, with all columns.
+    /// The rows with all columns, sorted.
     rows: Vec<Vec<Option<Bytes>>>,
     /// `None` for a table with hidden columns: CHECKSUM TABLE then returns another value each time.
     checksum: Option<String>,
@@ -374,7 +375,8 @@ async fn contents(server: &Mysqld, schema: &str) -> Result<Contents> {
     Ok(contents)
 }
 
-/// Rows that a transaction did not insert by itself do not move the counter of an auto-increment column.
+/// Removes the AUTO_INCREMENT counter from a table definition. Rows that a transaction did not insert
+/// itself do not move the counter.
 fn without_counter(definition: &str) -> String {
     match definition.split_once(" AUTO_INCREMENT=") {
         Some((before, after)) => {
@@ -385,7 +387,7 @@ fn without_counter(definition: &str) -> String {
     }
 }
 
-/// A transaction as a batch of its own.
+/// Returns a transaction as a batch of its own.
 pub(crate) fn alone(transaction: &Arc<Transaction>) -> Arc<Batch> {
     let alone = vec![Arc::clone(transaction)];
     Arc::new(Batch::new(BatchSeq(0), Commits::OneByOne, alone))

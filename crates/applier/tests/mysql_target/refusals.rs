@@ -1,4 +1,4 @@
-//! Refusals of the target and their reports: table, row, and the server's message; and that no change of the
+//! Refusals of the target: the report contains the table, the row and the server's message, and no change of the
 //! transaction remains.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn refusal(error: &WriteError) -> &Refusal {
     }
 }
 
-/// Table, row and error number of a refusal.
+/// Returns the table, row and error number of a refusal.
 fn place(stop: &Stop) -> (Option<String>, Option<usize>, u16) {
     let refusal = refusal(&stop.error);
     (
@@ -53,7 +53,8 @@ fn one_by_one<'a>(all: impl IntoIterator<Item = &'a Arc<Transaction>>) -> Arc<Ba
 async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> Result<()> {
     let mut pair = tables().await?;
     let six = "BEGIN; UPDATE d.t SET v = v + 10 WHERE id IN (1, 2); INSERT INTO d.child VALUES (1, 1), (2, 2); UPDATE d.t SET v = 33 WHERE id = 3; DELETE FROM d.t WHERE id = 4; COMMIT";
-    // The problem of the target, the source's statement, the place of the refusal, and the fix.
+    // Each case: the change that causes the problem at the target, the source's statement, the place of the
+    // refusal, and the fix.
     let cases = [
         (
             "DELETE FROM d.t WHERE id = 3",
@@ -98,7 +99,7 @@ async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> R
             "ALTER TABLE d.keyless MODIFY a INT",
         ),
     ];
-    // Missing rows are refused whatever the server's own replica would do.
+    // Missing rows are refused even if the server's own replica would ignore them.
     pair.tamper("SET GLOBAL replica_exec_mode = IDEMPOTENT")?;
     for (number, (harm, write, (table, row, code), fix)) in cases.into_iter().enumerate() {
         let ways = [Way::Batches(8), Way::Batches(1), Way::Pieces(number as u64)];
@@ -115,7 +116,7 @@ async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> R
                 "{write}: {}",
                 stop.error
             );
-            // Details in the server's error log are in the report.
+            // The report contains the details from the server's error log.
             ensure!(
                 code != 1105
                     || stop
@@ -125,7 +126,7 @@ async fn a_stop_says_where_and_goes_on_when_the_cause_is_gone_from_mysqld() -> R
                 "{}",
                 stop.error
             );
-            // In pieces, earlier rows are not checked again.
+            // If a transaction is written in pieces, earlier rows are not checked again.
             ensure!(found.1 == row, "{write} by {way:?}: {}", stop.error);
             ensure!(!pair.backend.executed().await?.to_string().is_empty());
             let after = pair.target.client().value("SELECT CONCAT((SELECT COUNT(*) FROM d.t), '.', (SELECT SUM(v) FROM d.t), '.', (SELECT COUNT(*) FROM d.child))")?;
@@ -197,7 +198,7 @@ async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result
         if code != 0 {
             let stop = led.expect_err(write);
             ensure!(refusal(&stop.error).code == code, "{write}: {}", stop.error);
-            // mysqld logs the hash of a password, which no message contains.
+            // mysqld logs the hash of a password; no message may contain it.
             let message = stop.error.to_string();
             ensure!(
                 !message.contains("$A$") && !message.contains(" AS '"),
@@ -206,7 +207,7 @@ async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result
         }
         ensure!(pair.target.client().sql("XA RECOVER")?.0.is_empty());
         pair.tamper(fix)?;
-        // The same session accepts it once the cause is gone.
+        // The same session accepts the transaction after the cause is removed.
         let mut missing = pair.missing().await?;
         if let Err(stop) = pair
             .lead(&mut session, &mut missing, Way::Batches(4))
@@ -236,7 +237,7 @@ async fn statements_that_mysqld_refuses_leave_a_session_that_goes_on() -> Result
     Ok(())
 }
 
-/// The source's new transactions.
+/// Runs statements on the source, and returns the new transactions.
 async fn transactions(pair: &mut Pair, statements: &str) -> Result<Vec<Arc<Transaction>>> {
     pair.write(statements)?;
     let mut missing = pair.missing().await?;
@@ -277,13 +278,13 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     let mut first: MysqlSession = pair.backend.open().await?;
     let mut second: MysqlSession = pair.backend.open().await?;
 
-    // A lock held by another session.
+    // Another session has a lock.
     let client = pair.target.client();
     let holder = hold(&pair, 2).await?;
     ensure!(is_again(
         &first.write(&one, 0..2, Then::Commit, || ()).await
     ));
-    // No change of it remains, and the session immediately accepts another one.
+    // No change of the transaction remains, and the session immediately accepts another one.
     ensure!(client.value("SELECT v FROM d.t WHERE id = 1")? == "1");
     let (committed, outcome) = first.apply(&one_by_one([third, first_one]), 0).await;
     ensure!(
@@ -292,7 +293,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     );
     drop(holder);
 
-    // A deadlock: one of both must be retried, and the other continues.
+    // A deadlock: one of the two transactions must be retried, and the other one continues.
     first.write(&one, 0..1, Then::StayOpen, || ()).await?;
     second.write(&other, 0..1, Then::StayOpen, || ()).await?;
     let outcomes = tokio::join!(
@@ -341,7 +342,7 @@ async fn locks_that_are_not_had_in_mysqld_make_a_transaction_come_again() -> Res
     pair.compare(&["d"]).await
 }
 
-/// A statement that gave up would discard its rebuilt table, and a retry would begin again.
+/// If the statement gave up, its rebuilt table would be discarded, and a retry would start from the beginning.
 #[tokio::test]
 async fn a_statement_waits_for_readers_of_its_table_and_is_done_once() -> Result<()> {
     let mut pair = tables().await?;
@@ -365,7 +366,7 @@ async fn a_statement_waits_for_readers_of_its_table_and_is_done_once() -> Result
     ensure!(after == before + 1, "{} times", after - before);
     holder.finish(Duration::from_secs(20))?;
 
-    // The wait for row locks is unchanged.
+    // The timeout for row locks is unchanged.
     pair.write("UPDATE d.t SET v = 50 WHERE id = 5")?;
     let holder = client.start_sql("LOCK TABLES d.t READ; DO SLEEP(3)")?;
     while client.value(holds)? == "0" {
@@ -377,7 +378,8 @@ async fn a_statement_waits_for_readers_of_its_table_and_is_done_once() -> Result
     pair.equal_after(Way::Batches(4), &["d"]).await
 }
 
-/// Two transactions that take their numbers in one order and commit in the other: InnoDB accepts only growing ones.
+/// Two transactions take their full-text document ids in one order and commit in the other. InnoDB accepts only
+/// growing ids.
 #[tokio::test]
 async fn an_order_that_full_text_indexes_do_not_take_is_refused_with_what_helps() -> Result<()> {
     let mut pair = Pair::new().await?;
@@ -409,7 +411,7 @@ async fn an_order_that_full_text_indexes_do_not_take_is_refused_with_what_helps(
     pair.compare(&["d"]).await
 }
 
-/// Settings or plugins of the source that the log does not show, and that the target needs.
+/// Settings or plugins of the source that the log does not contain, and that the target needs.
 #[tokio::test]
 async fn what_only_the_source_has_is_refused_with_what_helps() -> Result<()> {
     let mut pair = tables().await?;
@@ -443,7 +445,7 @@ async fn what_only_the_source_has_is_refused_with_what_helps() -> Result<()> {
     for (write, helps, fix) in cases {
         pair.write(write)?;
         if fix.is_empty() {
-            // The session that had the temporary table is lost.
+            // The session with the temporary table is lost.
             let mut missing = pair.missing().await?;
             let created = pair.next(&mut missing).await?;
             let created = created.context("CREATE TEMPORARY TABLE is not logged")?;

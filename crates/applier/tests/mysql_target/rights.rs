@@ -58,7 +58,7 @@ async fn an_account_is_told_what_to_be_granted_by_mysqld() -> Result<()> {
         [format!("CONNECTION_ADMIN{to}")]
     );
 
-    // With these, rows are applied, under read_only too; statements need privileges of their own.
+    // These privileges suffice for rows, even with `read_only`. Statements need further privileges.
     pair.tamper(
         "CREATE DATABASE d; CREATE TABLE d.t (i INT PRIMARY KEY); CREATE TABLE d.u (i INT)",
     )?;
@@ -155,7 +155,7 @@ async fn a_mysqld_that_cannot_be_applied_to_is_told_before_anything_is_applied()
         message.contains("SET GLOBAL super_read_only = OFF"),
         "{message}"
     );
-    // read_only stays on, under which root may apply.
+    // `read_only` stays on, and root may apply nevertheless.
     target.client().sql("SET GLOBAL super_read_only = OFF")?;
     MysqlBackend::connect(root()).await?;
     target
@@ -171,8 +171,8 @@ async fn a_mysqld_that_cannot_be_applied_to_is_told_before_anything_is_applied()
     Ok(())
 }
 
-/// mysqld logs some statements as the client's text, with the account that ran them in an extra field: CURRENT_USER() in them is not
-/// the applier's account.
+/// mysqld logs some statements as the client's text, with the account that ran them in an extra field. CURRENT_USER() in such a
+/// statement does not mean the applier's account.
 #[tokio::test]
 async fn statements_about_the_own_account_are_about_that_of_the_source() -> Result<()> {
     let mut pair = Pair::new().await?;
@@ -211,7 +211,7 @@ async fn statements_about_the_own_account_are_about_that_of_the_source() -> Resu
     Ok(())
 }
 
-/// With the account that a member creates where it applies the log itself. ALL PRIVILEGES do not include PROXY.
+/// Uses the account that a member creates for applying the log itself. ALL PRIVILEGES do not include PROXY.
 #[tokio::test]
 async fn an_account_with_the_rights_of_a_member_lets_accounts_be_used_by_others() -> Result<()> {
     let mut pair = Pair::new().await?;

@@ -1,4 +1,4 @@
-//! Session variables that a statement of the log needs, in every order with rows, DDL, XA and CREATE TABLE … SELECT.
+//! Session variables that a statement of the log needs, with statements, rows, DDL, XA and CREATE TABLE … SELECT in every order.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use mysql_link::Connection;
 
 use crate::pair::{Pair, Way, connect, server};
 
-/// A client's settings that the log contains, and those that determine the log's format.
+/// Settings of a client that the log contains, and settings that determine the log's format.
 const SETTINGS: [&str; 12] = [
     "SET explicit_defaults_for_timestamp = 0",
     "SET explicit_defaults_for_timestamp = 1, sql_mode = ''",
@@ -23,7 +23,7 @@ const SETTINGS: [&str; 12] = [
     "SET autocommit = 0",
 ];
 
-/// Its statements after that. `%` is a unique number.
+/// The client's statements after these settings. `%` is a unique number.
 const WORK: [&str; 10] = [
     "INSERT INTO t (a) VALUES ('x'); COMMIT",
     "BEGIN; INSERT INTO t (a) VALUES ('x'); SAVEPOINT s; INSERT INTO t (a) VALUES ('y'); ROLLBACK TO s; INSERT INTO t (a) VALUES ('z'); COMMIT",
@@ -62,7 +62,7 @@ async fn sessions_of_every_kind_are_followed_in_every_order() -> Result<()> {
     pair.compare(&["d"]).await
 }
 
-/// Restrictions that a target has for its clients by default do not apply to the log.
+/// Restrictions that a target has for its clients by default do not apply to the applier.
 #[tokio::test]
 async fn limits_of_a_target_s_clients_are_not_the_applier_s() -> Result<()> {
     let mut pair = Pair::new().await?;
@@ -89,7 +89,7 @@ async fn limits_of_a_target_s_clients_are_not_the_applier_s() -> Result<()> {
     pair.compare(&["d"]).await
 }
 
-/// The source accepts it only without `innodb_strict_mode`: the variable is in no event.
+/// The source accepts this table only without `innodb_strict_mode`, and no event contains this variable.
 #[tokio::test]
 async fn a_table_that_was_made_without_strict_mode_is_followed() -> Result<()> {
     let mut pair = Pair::new().await?;
@@ -104,7 +104,7 @@ async fn a_table_that_was_made_without_strict_mode_is_followed() -> Result<()> {
     pair.compare(&["d"]).await
 }
 
-/// Tables whose rows the server evaluates again, written under every variable that affects the result.
+/// Tables whose rows the server evaluates again, written with every variable that affects the result.
 const EVALUATED_ANEW: &str = include_str!("../../../../tests/corpus/evaluated_anew.sql");
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn rows_are_evaluated_as_their_source_did() -> Result<()> {
     Ok(())
 }
 
-/// The same of transactions whose metadata would need too much memory.
+/// As `rows_are_evaluated_as_their_source_did`, with transactions whose metadata would need too much memory.
 #[tokio::test]
 async fn rows_of_large_transactions_are_evaluated_as_their_source_did() -> Result<()> {
     let mut pair = Pair::new().await?;
@@ -135,7 +135,7 @@ async fn rows_of_large_transactions_are_evaluated_as_their_source_did() -> Resul
 
 async fn is_as_its_source(pair: &mut Pair, way: Way) -> Result<()> {
     pair.equal_after(way, &["evaluated_anew"]).await?;
-    // Keys over expressions have no column to compare.
+    // For keys over expressions there is no column to compare.
     for table in ["hours", "once_a_day", "stock"] {
         let check = format!("CHECK TABLE evaluated_anew.{table} EXTENDED");
         let said = pair.target.client().sql(&check)?;
@@ -148,8 +148,8 @@ async fn is_as_its_source(pair: &mut Pair, way: Way) -> Result<()> {
     Ok(())
 }
 
-/// The log contains the time zone where a transaction's first statement has used it. Where it does not, the sessions of a workload
-/// mostly have the last one in the log.
+/// The log contains the time zone only if a transaction's first statement has used it. Otherwise the sessions of a workload
+/// usually have the last time zone in the log.
 #[tokio::test]
 async fn a_time_zone_that_the_log_does_not_say_is_the_last_one_that_it_did() -> Result<()> {
     let mut pair = Pair::new().await?;
@@ -166,7 +166,7 @@ async fn a_time_zone_that_the_log_does_not_say_is_the_last_one_that_it_did() -> 
     )?;
     pair.write(&write(2))?;
     pair.equal_after(Way::AsOne(1), &["d"]).await?;
-    // Also in another session, and as a barrier.
+    // The same holds in another session, and for a barrier.
     pair.write(&write(3))?;
     pair.equal_after(Way::Batches(4), &["d"]).await?;
     pair.most_bytes_of_notes = 1;
@@ -200,7 +200,7 @@ async fn a_time_zone_that_mysqld_does_not_know_is_refused_with_what_helps() -> R
 #[tokio::test]
 async fn a_function_that_its_source_trusted_is_followed_and_the_target_trusts_nobody_behind_it()
 -> Result<()> {
-    // An account where the deprecated SUPER is never granted.
+    // An account without the deprecated privilege SUPER.
     let target = server(2, &[])?;
     target.client().sql(
         "SET sql_log_bin = 0; CREATE USER limited@localhost; GRANT ALL ON *.* TO limited@localhost WITH GRANT OPTION; \
@@ -232,7 +232,7 @@ async fn a_function_that_its_source_trusted_is_followed_and_the_target_trusts_no
         "{routines:?}"
     );
 
-    // An applier that ends while such a statement waits for a lock leaves it off as well.
+    // The setting is also off after an applier ends while such a statement waits for a lock.
     let mut holder = Connection::open(&connect(&pair.target, "root")).await?;
     holder.execute("LOCK TABLES d.t READ").await?;
     pair.write("CREATE TRIGGER d.waits AFTER INSERT ON d.t FOR EACH ROW SET @a = 1")?;
@@ -257,7 +257,7 @@ async fn a_function_that_its_source_trusted_is_followed_and_the_target_trusts_no
     holder.close().await;
     pair.equal_after(Way::Batches(4), &["d"]).await?;
 
-    // An account that may not set it reports the remedy.
+    // If the account may not change the setting, the report names the remedy.
     pair.tamper("REVOKE SYSTEM_VARIABLES_ADMIN ON *.* FROM limited@localhost")?;
     pair.write("CREATE FUNCTION d.more() RETURNS INT MODIFIES SQL DATA RETURN 1")?;
     let stop = pair.follow(Way::Batches(4)).await?;

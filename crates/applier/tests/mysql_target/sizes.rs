@@ -26,7 +26,7 @@ async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
     pair.write("UPDATE d.many SET v = 'all'; INSERT INTO d.many VALUES (1, '')")?;
     pair.equal_after(Way::Pieces(1), &["d"]).await?;
 
-    // A row that the target does not accept, from an account that may not change that.
+    // A row larger than the target accepts, with an account that may not change the limit.
     pair.tamper(
         "CREATE USER limited; GRANT REPLICATION_APPLIER, TRANSACTION_GTID_TAG, SESSION_VARIABLES_ADMIN, INSERT, UPDATE, DELETE, SELECT ON *.* TO limited",
     )?;
@@ -50,7 +50,7 @@ async fn huge_transactions_and_huge_rows_reach_mysqld() -> Result<()> {
             "{refusal}"
         );
     }
-    // One that may lets the next session send it.
+    // With an account that may change the limit, the next session can send the row.
     pair.backend = able;
     pair.backend.begin().await?;
     let lost = pair.follow(Way::Pieces(5)).await?.expect_err("too large");
@@ -69,7 +69,7 @@ async fn rows_of_which_the_source_takes_one_in_a_packet_are_followed() -> Result
     let mut pair = Pair::new().await?;
     pair.write("CREATE DATABASE d; CREATE TABLE d.large (id INT PRIMARY KEY, b LONGBLOB)")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
-    // 64 MiB, as much as the source's default allows; with others around it, and as a part of a barrier.
+    // 64 MiB, the most that the source accepts by default: first among other rows, then in a barrier.
     pair.write(
         "USE d; BEGIN; INSERT INTO large VALUES (1, 'a'), (2, REPEAT('b', 64 << 20)), (3, 'c'); DELETE FROM large WHERE id = 1; COMMIT;
          XA START 'x'; INSERT INTO large VALUES (4, REPEAT('d', 52 << 20)), (5, 'e'); XA END 'x'; XA PREPARE 'x'; XA COMMIT 'x';",
@@ -81,7 +81,8 @@ async fn rows_of_which_the_source_takes_one_in_a_packet_are_followed() -> Result
     Ok(())
 }
 
-/// More rows than fit into a packet, of a table that is searched for each of them: their limit grows until it suffices.
+/// More rows than fit into a packet, of a table that is searched for each row. The packet's time limit is doubled until
+/// it suffices.
 #[tokio::test]
 async fn rows_that_take_longer_than_they_may_are_applied_all_the_same() -> Result<()> {
     let mut pair = Pair::new().await?;

@@ -1,4 +1,4 @@
-//! The shapes read from a target's tables.
+//! Reads the shapes of a target's tables.
 
 use anyhow::{Result, ensure};
 use applier::backend::Backend;
@@ -47,11 +47,11 @@ async fn a_table_of_mysqld_is_seen_with_everything_that_constrains_its_rows() ->
         TableName::new("o`d'd \"ä.", "c.h\\ild"),
         TableName::new("d", "tree"),
         TableName::new("d", "no such"),
-        // A server with case-insensitive names could not distinguish it from the first.
+        // A server with case-insensitive names could not distinguish this name from the first.
         TableName::new("d", "PLAIN"),
         TableName::new("x' OR '1'='1", "plain"),
     ];
-    // A query for all and queries for each have the same result.
+    // One query for all tables and a query for each table have the same result.
     let all = backend.tables(&names).await?;
     let shape = async |table: TableName| {
         let alone = backend.tables(std::slice::from_ref(&table)).await?;
@@ -110,7 +110,7 @@ async fn a_table_of_mysqld_is_seen_with_everything_that_constrains_its_rows() ->
 
     let odd = TableName::new("o`d'd \"ä.", "c.h\\ild");
     let parent = shape(TableName::new("d", "parent")).await?;
-    // By its primary key, and by columns that are no key of it.
+    // By the primary key, and by columns that are no key of the table.
     assert_eq!(parent.referenced, [KeyShape::of(&[2, 3])]);
     let mut children = parent.children.clone();
     children.sort();
@@ -145,8 +145,8 @@ async fn a_table_of_mysqld_is_seen_with_everything_that_constrains_its_rows() ->
     Ok(())
 }
 
-/// Tables of two schemas with foreign keys in all directions, and changes of them. Each line is applied by itself; then
-/// the cached shapes are compared with those of a new backend.
+/// Changes of tables in two schemas, with foreign keys in all directions. Each line is applied separately. Then the
+/// cached shapes are compared with those of a new backend.
 const CHANGES: &[&str] = &[
     "CREATE DATABASE a; CREATE DATABASE b; CREATE TABLE a.top (id INT PRIMARY KEY, k INT, UNIQUE (k)); \
      CREATE TABLE a.`m.id` (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES top (id) ON DELETE CASCADE); \
@@ -157,30 +157,30 @@ const CHANGES: &[&str] = &[
      CREATE TABLE a.pair (x INT, y INT, id INT PRIMARY KEY, KEY (y, x), UNIQUE (x, y)); \
      CREATE TABLE b.Pair (d INT, c INT, id INT PRIMARY KEY, FOREIGN KEY (c, d) REFERENCES a.pair (x, y) ON UPDATE CASCADE); \
      CREATE TABLE b.pair (id INT PRIMARY KEY, d INT, CONSTRAINT other FOREIGN KEY (d) REFERENCES b.Pair (id) ON DELETE SET NULL)",
-    // Nothing about foreign keys, and one key more or less.
+    // A change without foreign keys, then one foreign key less, then one more.
     "ALTER TABLE a.top ADD z INT",
     "ALTER TABLE b.tree DROP FOREIGN KEY same",
     "ALTER TABLE b.tree ADD FOREIGN KEY (up) REFERENCES a.top (id) ON DELETE CASCADE",
     "CREATE TABLE b.new (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES low (id) ON DELETE CASCADE)",
-    // A circle of three.
+    // A cycle of three tables.
     "ALTER TABLE a.top ADD n INT, ADD FOREIGN KEY (n) REFERENCES b.new (id) ON UPDATE CASCADE ON DELETE SET NULL",
-    // Names that are in the keys of children.
+    // Renames that also change the keys of children.
     "ALTER TABLE a.`m.id` RENAME COLUMN id TO number",
     "ALTER TABLE a.pair CHANGE x w INT, RENAME INDEX x TO w",
     "RENAME TABLE a.pair TO b.moved, b.Pair TO a.PAIR",
     "ALTER TABLE b.low RENAME TO a.low",
     "CREATE INDEX other ON a.low (r, q)",
-    // Referenced tables that do not exist, or not yet.
+    // Foreign keys to tables that do not exist, or do not exist yet.
     "SET foreign_key_checks = 0; CREATE TABLE b.early (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES a.late (id) ON DELETE CASCADE)",
     "CREATE TABLE a.late (n INT, id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES b.moved (id) ON DELETE CASCADE)",
     "SET foreign_key_checks = 0; DROP TABLE b.moved",
     "CREATE TABLE b.moved (w INT, y INT, id INT PRIMARY KEY, UNIQUE (w, y))",
     "SET foreign_key_checks = 0; ALTER TABLE b.early DROP PRIMARY KEY, ADD PRIMARY KEY (p, id)",
-    // Statements whose changed tables are not parsed.
+    // Statements that the parser does not understand, so that all tables count as changed.
     "ALTER TABLE b.pair DROP FOREIGN KEY other, COMMENT 'rename'",
     "CREATE TABLE a.`ä` (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES a.late (id) ON DELETE CASCADE)",
     "ALTER TABLE a.`ä` ADD `ö` INT, ADD FOREIGN KEY (`ö`) REFERENCES a.late (id)",
-    // A schema is dropped, with parents and children of others.
+    // Drops a schema whose tables have parents and children in another schema.
     "SET foreign_key_checks = 0; DROP DATABASE b",
     "CREATE DATABASE b; CREATE TABLE b.moved (w INT, y INT, id INT PRIMARY KEY, UNIQUE (w, y))",
     "SET foreign_key_checks = 0; DROP TABLE a.top, a.`m.id`; DROP DATABASE a",
@@ -226,7 +226,8 @@ async fn what_is_known_of_foreign_keys_is_what_a_mysqld_has_behind_every_change(
             count(|shape| shape.cascades_to.len()),
         ));
     }
-    // The same result as one query for each table, which would read all foreign keys of the server each time.
+    // The shapes are as after one query for each table. Such queries would read all foreign keys of the server each
+    // time.
     let expected = [
         (8, 7, 7),
         (8, 7, 7),
@@ -258,7 +259,7 @@ async fn what_is_known_of_foreign_keys_is_what_a_mysqld_has_behind_every_change(
     Ok(())
 }
 
-/// The server's reads to answer queries, in rows of any table.
+/// Returns how many rows the server has read so far to answer queries.
 fn rows_read(server: &Mysqld) -> Result<u64> {
     let counters = server
         .client()

@@ -22,7 +22,7 @@ fn binlog(events: &[u8]) -> String {
     format!("BINLOG '{}'", STANDARD.encode(events))
 }
 
-/// A connection set up for events without checksums.
+/// Opens a connection for events without checksums.
 async fn applying(server: &Mysqld, user: &str) -> Result<Connection> {
     let mut options = connect(server, user);
     options.several_statements = true;
@@ -38,7 +38,7 @@ async fn applying(server: &Mysqld, user: &str) -> Result<Connection> {
     Ok(connection)
 }
 
-/// The statement that applies a transaction of one rows event.
+/// Returns the statement that applies a transaction of one rows event.
 fn rows(transaction: &Transaction) -> String {
     let Body::Rows(rows) = &transaction.body else {
         panic!("rows");
@@ -56,7 +56,7 @@ async fn run(connection: &mut Connection, statements: &[&str]) -> Result<Ran> {
     Ok(connection.run_all(&mut list, LIMIT, |_, _| ()).await?)
 }
 
-/// A pair with a table of rows 1 and 2, and a source that has inserted 3, 4 and 5 since.
+/// Creates a pair with a table of rows 1 and 2. The source then inserts rows 3, 4 and 5.
 async fn three_inserts() -> Result<(Pair, Vec<std::sync::Arc<Transaction>>)> {
     let mut pair = Pair::new().await?;
     pair.write(
@@ -81,7 +81,7 @@ fn ids(pair: &Pair) -> Result<String> {
         .value("SELECT GROUP_CONCAT(id ORDER BY id) FROM d.t")
 }
 
-/// Why rows and COMMIT go in one packet, and why its answers are counted.
+/// Shows why rows and COMMIT are sent in one packet, and why the answers of the packet are counted.
 #[tokio::test]
 async fn mysqld_stops_a_packet_at_a_binlog_statement_that_fails() -> Result<()> {
     let (pair, inserts) = three_inserts().await?;
@@ -109,7 +109,7 @@ async fn mysqld_stops_a_packet_at_a_binlog_statement_that_fails() -> Result<()> 
     );
     assert_eq!(ids(&pair)?, "1,2,3,4");
 
-    // A duplicate key: no later statement runs, and no GTID is used.
+    // A duplicate key: no later statement of the packet runs, and the GTID is not used up.
     let executed = pair.backend.executed().await?;
     let failing = [
         begin(fifth),
@@ -130,7 +130,7 @@ async fn mysqld_stops_a_packet_at_a_binlog_statement_that_fails() -> Result<()> 
         ("1,2,3,4", executed)
     );
 
-    // As a packet of its own, the COMMIT commits the failed one's partial result, under the GTID.
+    // In a separate packet, the COMMIT commits the partial result of the failed statement, under the GTID.
     let without_commit = failing.split_last().unwrap().1;
     assert_eq!(run(&mut connection, without_commit).await?.done, 3);
     assert_eq!(run(&mut connection, &["COMMIT"]).await?.error, None);
@@ -144,7 +144,7 @@ async fn mysqld_says_of_a_binlog_statement_that_nothing_follows_it() -> Result<(
     let (pair, inserts) = three_inserts().await?;
     let mut connection = applying(&pair.target, "root").await?;
     connection.execute(begin(&inserts[0])).await?;
-    // A client that trusts the flag takes the answer of the first statement for the only one.
+    // A client that relies on the flag mistakes the first statement's answer for the only one.
     connection
         .execute(format!("{};DO 1", rows(&inserts[0])))
         .await?;
@@ -154,7 +154,7 @@ async fn mysqld_says_of_a_binlog_statement_that_nothing_follows_it() -> Result<(
     Ok(())
 }
 
-/// Why `autocommit` is off.
+/// Shows why `autocommit` is off.
 #[tokio::test]
 async fn mysqld_commits_a_binlog_statement_without_its_gtid_under_autocommit() -> Result<()> {
     let (pair, inserts) = three_inserts().await?;
@@ -170,7 +170,7 @@ async fn mysqld_commits_a_binlog_statement_without_its_gtid_under_autocommit() -
     assert_eq!(ids(&pair)?, "1,2,3");
     assert_eq!(pair.backend.executed().await?, executed);
     drop(connection);
-    // With autocommit off, no BEGIN is needed, and both come together.
+    // With autocommit off, no BEGIN is needed, and rows and GTID are committed together.
     let mut connection = applying(&pair.target, "root").await?;
     let fourth = &inserts[1];
     let statements = [
@@ -184,7 +184,7 @@ async fn mysqld_commits_a_binlog_statement_without_its_gtid_under_autocommit() -
     Ok(())
 }
 
-/// Why a target's binlog must not be served when it excludes applied transactions.
+/// Shows why a target's binlog must not be served if applied transactions are not logged there.
 #[tokio::test]
 async fn mysqld_writes_empty_transactions_for_gtids_that_are_not_to_be_logged() -> Result<()> {
     let (mut pair, inserts) = three_inserts().await?;
@@ -203,7 +203,7 @@ async fn mysqld_writes_empty_transactions_for_gtids_that_are_not_to_be_logged() 
     assert_eq!(types, ["Gtid", "Query", "Query"].repeat(3), "{events:?}");
     assert_eq!(events.0.last().unwrap()[5], "COMMIT");
 
-    // To make such a server a source: its own binlog begins after them, and they count as purged.
+    // How to make such a server a source: begin a new binlog file, and declare the earlier GTIDs purged.
     client.sql("FLUSH BINARY LOGS")?;
     let newest = pair.target.binlog_files()?.pop().unwrap();
     client.sql(&format!(
@@ -216,7 +216,7 @@ async fn mysqld_writes_empty_transactions_for_gtids_that_are_not_to_be_logged() 
     Ok(())
 }
 
-/// Why a follower can apply while it is closed to clients.
+/// Shows why a follower can apply while it is closed to clients.
 #[tokio::test]
 async fn mysqld_takes_rows_under_read_only_from_who_has_connection_admin_and_never_under_super_read_only()
 -> Result<()> {
@@ -261,7 +261,7 @@ async fn mysqld_takes_rows_under_read_only_from_who_has_connection_admin_and_nev
     Ok(())
 }
 
-/// Why a target whose transactions are not logged needs no `sync_binlog`.
+/// Shows why a target whose transactions are not logged does not need `sync_binlog`.
 #[tokio::test]
 async fn mysqld_knows_the_gtids_of_unlogged_rows_though_its_binlog_lost_them_in_a_crash()
 -> Result<()> {
@@ -270,7 +270,7 @@ async fn mysqld_knows_the_gtids_of_unlogged_rows_though_its_binlog_lost_them_in_
     assert!(pair.follow(Way::Batches(3)).await?.is_ok());
     let last = pair.target.binlog_files()?.pop().unwrap();
     pair.target.kill()?;
-    // The bytes after the first two events had not reached the disk.
+    // Cut the file after its first two events, as if the later bytes had not reached the disk.
     let written = std::fs::read(&last)?;
     let mut rest = &written[binlog_format::MAGIC.len()..];
     for _ in 0..2 {
@@ -288,22 +288,22 @@ async fn mysqld_knows_the_gtids_of_unlogged_rows_though_its_binlog_lost_them_in_
     Ok(())
 }
 
-/// A date that is copied from another column: mysqld decides once for each of its open tables whether the bytes may be copied
-/// unchanged, by the `sql_mode` in which that open table has copied first.
+/// A date that is copied from another column. mysqld decides once for each of its open tables whether the bytes may be copied
+/// unchanged: by the `sql_mode` of the session that copies first through that open table.
 const COPIED_DATES: &str = "CREATE DATABASE d; USE d; \
      CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, d DATE, copy DATE AS (d) STORED, at DATETIME, at_copy DATETIME AS (at) STORED, \
      same DATE AS (COALESCE(d)) STORED)";
 const LENIENT_DATES: &str =
     "SET sql_mode = ''; INSERT INTO d.t (d, at) VALUES ('2020-02-00', '2020-02-00 01:02:03')";
-/// Writes the row again, with its generated columns.
+/// Writes the row again, including its generated columns.
 const STRICT_DATES: &str = "SET sql_mode = 'TRADITIONAL'; UPDATE IGNORE d.t SET id = id + 100";
 const DATES: &str =
     "SELECT GROUP_CONCAT(CONCAT_WS(' ', copy, LEFT(at_copy, 10), same) ORDER BY id) FROM d.t";
-/// With the month and without a day where it is copied, all zeros where it is checked.
+/// A date that is copied keeps its month without a day. A date that is checked becomes all zeros.
 const COPIED: &str = "2020-02-00 2020-02-00 0000-00-00";
 const CHECKED: &str = "0000-00-00 0000-00-00 0000-00-00";
 
-/// One server, one session, one statement: two values.
+/// Shows two results of one statement in one session of one server.
 #[tokio::test]
 async fn mysqld_copies_a_date_as_the_first_session_of_an_open_table_had_it() -> Result<()> {
     let one = server(1, &[])?;
@@ -316,18 +316,18 @@ async fn mysqld_copies_a_date_as_the_first_session_of_an_open_table_had_it() -> 
     Ok(())
 }
 
-/// The value of the row's image is ignored: followers have the result of their own open tables, whatever applies the row. An
-/// expression that is no bare column is as at the source.
+/// mysqld ignores the value in the row's image. Followers have the result of their own open tables, whatever applies the row.
+/// The result of an expression that is not just a column is as on the source.
 #[tokio::test]
 async fn mysqld_gives_a_copied_date_of_a_row_of_the_log_another_value_than_its_image_has()
 -> Result<()> {
-    // One open table for all sessions; by default the applying threads and sessions have up to sixteen.
+    // One open table for all sessions. By default, applier threads and sessions have up to sixteen.
     let one_table = ["--table-open-cache-instances=1"];
     let mut pair = Pair::with(&[], &one_table, |_| {}).await?;
     pair.source.client().create_replication_user()?;
     let replica = server(3, &one_table)?;
     replica.replicate_from(&pair.source, false)?;
-    // The source copies for the first time in the session that checks.
+    // The source copies for the first time in the session that checks dates.
     for write in [
         COPIED_DATES,
         LENIENT_DATES,

@@ -1,4 +1,4 @@
-//! Tables of engines without transactions: their rows stay after a rollback, and are written once or not at all.
+//! Tables whose engine has no transactions: a rollback does not remove their rows, and each row is written once or not at all.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use mysql_link::Connection;
 
 use crate::pair::{Pair, Way, connect, options, server};
 
-/// Rows of a megabyte: enough to be killed in between on an idle machine, and the maximum.
+/// Numbers of rows of a megabyte each: enough for a kill in between on an idle machine, and the maximum.
 const ROWS: [u64; 2] = [64, 256];
 
 /// A table without any key, so that it accepts duplicate rows.
@@ -23,8 +23,8 @@ fn count(pair: &Pair) -> Result<u64> {
     Ok(client.value("SELECT COUNT(*) FROM d.m")?.parse()?)
 }
 
-/// Kills a session that writes a file, and again where the first kill fell between two of its statements: after a killed one, the
-/// file grows by one row at most.
+/// Kills the session that writes a file. If the first kill arrives between two of its statements, kills it again. After a killed
+/// statement the file grows by at most one row.
 async fn kill_while_it_grows(
     file: PathBuf,
     mut killer: Connection,
@@ -41,13 +41,13 @@ async fn kill_while_it_grows(
     }
 }
 
-/// Follows an insert of all the rows, logged in this format, by a session that is killed in the middle of them. Returns why it stopped,
-/// and its number of rows.
+/// Follows an insert of all rows, logged in this format. The session is killed while it writes them. Returns the reason of the stop,
+/// and the number of rows.
 async fn killed_among_them(pair: &mut Pair, format: &str, kill: &str) -> Result<(WriteError, u64)> {
     let file = pair.target.data_dir().join("d/m.MYD");
-    // A statement writes all of them within the server, in less time than a busy machine needs to kill it.
+    // In statement format the server writes all rows within one statement, in less time than a busy machine needs to kill it.
     let of_each = if format == "STATEMENT" { 0.02 } else { 0.0 };
-    // A busy machine may kill too late: the next attempt has more rows.
+    // A busy machine may kill too late, so the next attempt has more rows.
     let [mut rows, most] = ROWS;
     for _ in 0..10 {
         pair.write(&format!(
@@ -57,10 +57,10 @@ async fn killed_among_them(pair: &mut Pair, format: &str, kill: &str) -> Result<
         let mut session = pair.backend.open().await?;
         let killer = Connection::open(&connect(&pair.target, "root")).await?;
         let kill = format!("{kill} {}", session.id().0);
-        // Rows left by the truncation do not count.
+        // Removes the rows of an earlier attempt, which must not count.
         pair.tamper("TRUNCATE TABLE d.m")?;
         let mut missing = pair.missing().await?;
-        // In a separate task: the applying one encodes rows for many milliseconds at a time.
+        // A separate task, because the task that applies encodes rows for many milliseconds at a time.
         let killing = tokio::spawn(kill_while_it_grows(file.clone(), killer, kill));
         let led = pair
             .lead(&mut session, &mut missing, Way::Batches(8))
@@ -105,7 +105,7 @@ async fn rows_that_nobody_can_take_back_are_not_written_twice_where_their_sessio
         let written = count(&pair)?;
         ensure!((1..rows).contains(&written), "{written} rows");
 
-        // In the same run, and in another one.
+        // The transaction is refused both in the same run and in another run.
         for _ in 0..2 {
             let message = refused(&mut pair).await?;
             ensure!(
@@ -120,7 +120,7 @@ async fn rows_that_nobody_can_take_back_are_not_written_twice_where_their_sessio
             }
         }
 
-        // An operator who knows the rows there may let it begin.
+        // After checking the rows, an operator may let the transaction begin again.
         pair.tamper("DELETE FROM d.m")?;
         match batches {
             true => {
@@ -150,7 +150,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     pair.write(&format!("{KEYLESS}; CREATE TABLE d.k (i INT PRIMARY KEY) ENGINE = MyISAM; CREATE TABLE d.t (i INT PRIMARY KEY)"))?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // Nothing was written while it waited for a lock: it is retried.
+    // Nothing was written while the transaction waited for a lock, so it is retried.
     pair.write("INSERT INTO d.k VALUES (1), (2)")?;
     let mut holder = Connection::open(&connect(&pair.target, "root")).await?;
     holder.execute("LOCK TABLES d.k READ").await?;
@@ -166,7 +166,8 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     holder.close().await;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // The first of them are written, and the third does not fit: it is not retried, since it would stop at the first.
+    // The first two rows are written, and the third one is a duplicate. The transaction is not retried, since a retry would stop at the
+    // first row.
     pair.tamper("INSERT INTO d.k VALUES (5)")?;
     pair.write("INSERT INTO d.k VALUES (3), (4), (5)")?;
     let message = refused(&mut pair).await?;
@@ -179,7 +180,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     pair.tamper("DELETE FROM d.k WHERE i > 2; UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // A statement that fails halfway is not retried either, whatever it writes to.
+    // A statement that fails halfway is not retried either, whatever kind of table it writes to.
     pair.tamper("INSERT INTO d.m VALUES (1, ''), (2, ''); CREATE UNIQUE INDEX one ON d.m (i)")?;
     pair.write("SET binlog_format = STATEMENT; INSERT INTO d.m VALUES (3, ''), (2, '')")?;
     let message = refused(&mut pair).await?;
@@ -192,7 +193,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     pair.tamper("DROP INDEX one ON d.m; DELETE FROM d.m; UPDATE witness_applier.checkpoint SET gtids = '' WHERE id = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // A failure without remaining changes is refused as usual, and retried when the cause is gone.
+    // A failure after which no changes remain is refused as usual, and retried when the cause is removed.
     pair.tamper("INSERT INTO d.t VALUES (1)")?;
     pair.write("INSERT INTO d.t VALUES (1)")?;
     let message = refused(&mut pair).await?;
@@ -203,7 +204,7 @@ async fn rows_that_stay_in_mysqld_behind_a_failure_are_told_from_those_that_were
     pair.tamper("DELETE FROM d.t")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
 
-    // Once the log has dropped the last such table, statements are handled as usual.
+    // After the log has dropped the last table without transactions, statements are handled as usual.
     pair.write("DROP TABLE d.k, d.m; SET binlog_format = STATEMENT; UPDATE d.t SET i = 2")?;
     pair.equal_after(Way::Batches(8), &["d"]).await?;
     let noted = "SELECT gtids FROM witness_applier.checkpoint WHERE id = 2";

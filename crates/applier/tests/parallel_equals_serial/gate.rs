@@ -1,8 +1,8 @@
-//! A database with sessions that wait for permission at every call. Permissions are granted one by one, chosen by a seed, and only
-//! when nothing else can run: the next worker depends on the seed alone.
+//! A database whose sessions wait for permission at every call. The gate grants permissions one by one, and only when nothing else
+//! can run. The seed chooses the next one, so it alone determines the order of the calls.
 //!
-//! It also simulates deadlocks, locks on more than a row (so that a later transaction can block an earlier
-//! one), and connections that break before or after a commit.
+//! The gate also simulates deadlocks, connections that break before or after a commit, and locks on more than one row, with which
+//! a later transaction can block an earlier one.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,12 +18,13 @@ use fastrand::Rng;
 use testkit::memory_database::{MemoryBackend, MemorySession};
 use tokio::sync::{Notify, oneshot};
 
-/// Number of failures of each kind in a thousand calls.
+/// The number of failures of each kind per thousand calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     pub(crate) again: u32,
     pub(crate) lost: u32,
-    /// The number of wide locks; 0 for none. Every third transaction takes one at its first row.
+    /// The number of wide locks, which several transactions have in common; 0 for none. Every third transaction takes one at its
+    /// first row.
     pub(crate) wide_locks: u64,
 }
 
@@ -37,18 +38,18 @@ struct Waiting {
 struct Inner {
     random: Rng,
     waiting: Vec<Waiting>,
-    /// The permitted calls, for comparison.
+    /// The permitted calls, for comparing two runs.
     trace: Vec<u64>,
-    /// Maximum number of concurrently waiting calls.
+    /// The highest number of calls that waited at the same time.
     most: usize,
     wide: HashMap<u64, SessionId>,
     /// Sessions that wait for a wide lock.
     blocked: HashMap<SessionId, u64>,
-    /// The last batch committed as one: the number in a row, which its writer locks until it commits.
+    /// The last batch committed as one. It stands for the number in the checkpoint row, which its writer locks until it commits.
     last: BatchSeq,
 }
 
-/// A database with sessions that wait for permission at every call.
+/// A database whose sessions wait for permission at every call.
 #[derive(Debug)]
 pub(crate) struct Gate {
     inner: Mutex<Inner>,
@@ -70,7 +71,7 @@ pub(crate) struct GatedSession {
     gate: Arc<Gate>,
 }
 
-/// The fate of a call.
+/// What happens to a call.
 enum Luck {
     Good,
     Again,
@@ -95,7 +96,7 @@ impl Gate {
         })
     }
 
-    /// Permits one call after another. In paused time a sleep ends when all tasks wait.
+    /// Permits one call after another. In paused time, a sleep ends only when all other tasks wait.
     pub(crate) async fn choose(&self) {
         loop {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -145,7 +146,7 @@ impl Gate {
         }
     }
 
-    /// Waits until no other session has the transaction's wide lock, and takes it.
+    /// Waits until no other session has the transaction's wide lock, then takes the lock.
     async fn lock(&self, session: SessionId, transaction: &Transaction) {
         let number = transaction.gtid.gno.get();
         if self.faults.wide_locks == 0 || !is_wide(transaction) {
@@ -155,7 +156,7 @@ impl Gate {
         self.take(session, lock).await;
     }
 
-    /// Waits until no other session has a lock, and takes it.
+    /// Waits until no other session has a lock, then takes the lock.
     async fn take(&self, session: SessionId, lock: u64) {
         loop {
             let freed = self.freed.notified();
@@ -186,7 +187,7 @@ fn is_wide(transaction: &Transaction) -> bool {
     transaction.gtid.gno.get().is_multiple_of(3)
 }
 
-/// The lock of the row with the last batch's number.
+/// The lock of the checkpoint row.
 const ROW: u64 = u64::MAX;
 
 fn lost() -> WriteError {
@@ -198,7 +199,7 @@ impl GatedSession {
         self.memory.as_mut().ok_or_else(lost)
     }
 
-    /// Waits for permission, and for the wide lock of a transaction that begins.
+    /// Waits for permission. If a transaction begins, also waits for its wide lock.
     async fn enter(&mut self, begins: Option<&Transaction>) -> Result<Luck, WriteError> {
         self.memory()?;
         let luck = self.gate.pass(self.id).await;
@@ -222,8 +223,8 @@ impl GatedSession {
         self.gate.unlock(self.id);
     }
 
-    /// Ends a call: `open`: the transaction stays open on success. A refusal would be retried, and its
-    /// cause hidden.
+    /// Ends a call. `open`: the transaction stays open after a success. A refusal fails the test, because a retry would hide its
+    /// cause.
     fn leave(
         &mut self,
         luck: &Luck,

@@ -1,4 +1,4 @@
-//! Random logs, and the tables' content after each of their transactions.
+//! Creates random logs, and the tables' contents after each transaction.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +15,24 @@ use testkit::memory_database::Row;
 
 use crate::tables::{self, BAG, CHILD, COUNTER, LATE, Model, PAIR, PLAIN, UNIQUE};
 
-/// Content of all tables.
+/// The content of all tables.
 pub(crate) type Content = BTreeMap<TableName, Vec<Row>>;
 
 pub(crate) const ALTER: &str = "ALTER TABLE late ADD UNIQUE (c1)";
 
 pub(crate) struct Log {
     pub(crate) transactions: Vec<FramedTransaction>,
-    /// Before the first transaction, after it, and so on.
+    /// The contents before the first transaction, after the first, after the second, and so on.
     pub(crate) contents: Vec<Content>,
-    /// Statements in it, in order.
+    /// The statements in the log, in order.
     pub(crate) statements: Vec<String>,
-    /// Rows of its largest transaction.
+    /// The number of rows in the largest transaction.
     pub(crate) largest: usize,
 }
 
 /// Parameters of the random log.
 struct Taste {
-    /// Changes in a transaction, at most.
+    /// The most changes in a transaction.
     changes: usize,
     /// The number of counters; with one, every writer updates the same row.
     counters: i64,
@@ -45,12 +45,12 @@ struct Taste {
 struct Writer<'r> {
     random: &'r mut Rng,
     tables: Vec<Model>,
-    /// Rows of huge transactions have numbers from here on.
+    /// The first number for rows of huge transactions.
     next_row: i64,
     rows: usize,
 }
 
-/// The log of a seed.
+/// Creates a log from a random generator.
 pub(crate) fn random(random: &mut Rng) -> Log {
     let taste = Taste {
         changes: random.usize(1..7),
@@ -79,7 +79,8 @@ pub(crate) fn random(random: &mut Rng) -> Log {
         writer.rows = 0;
         let head = head(place as u64 + 1);
         if !altered && alter_from.is_some_and(|from| place >= from) {
-            // Its rows are deleted first: the in-memory database does not index existing rows.
+            // The table's rows are deleted first, because the in-memory database does not index
+            // existing rows.
             let payload = if writer.tables[LATE].rows.is_empty() {
                 altered = true;
                 log.statements.push(ALTER.to_owned());
@@ -243,7 +244,7 @@ impl Writer<'_> {
             }
             (Some(place), 4 | 5) => self.delete(transaction, table, place),
             (Some(place), 6) if is_unique && count > 1 => self.swap(transaction, table, place),
-            // Often under another primary key.
+            // Often with another primary key.
             (Some(place), 7) => {
                 if let Some(row) = self.new_row(table, is_unique) {
                     self.update(transaction, table, place, row);
@@ -278,7 +279,7 @@ impl Writer<'_> {
         self.update(transaction, table, one, with(&first, &second[1]));
     }
 
-    /// A row with unused keys; `None` when none was found.
+    /// Returns a row with unused keys; `None` if none was found.
     fn new_row(&mut self, table: usize, is_unique: bool) -> Option<Vec<Value>> {
         let random = &mut *self.random;
         let small = |random: &mut Rng| Value::BigInt(random.i64(0..25));

@@ -1,13 +1,14 @@
-//! For each policy, number of workers, window and chain of faults: the target ends with the log's rows, nothing is applied twice
-//! or left out, and readers see prefixes only, never an earlier one after a later one. The database refuses a row that differs
-//! from the log, a row that another session has locked, and a commit out of the log's order; one refusal fails the test.
+//! Runs random logs with each policy, number of workers, window size and sequence of faults. The target must end with the log's
+//! rows: no transaction is applied twice or omitted. Readers must see only prefixes of the log, and never a shorter one after a
+//! longer one. The database refuses a row that differs from the log, a row that another session has locked, and a commit out of
+//! the log's order. One refusal fails the test.
 //!
-//! Every seed is a log, a configuration and a chain of faults; in paused time on one thread, a gate lets one call of a session
-//! pass at a time. A seed that fails prints itself; `APPLIER_SEED=<seed> cargo test -p applier --test parallel_equals_serial`
-//! runs it alone, and `APPLIER_SEEDS=<count>` another number of them.
+//! A seed determines the log, the configuration and the faults. In paused time on one thread, a gate lets one session call
+//! proceed at a time. A failing seed is printed. `APPLIER_SEED=<seed> cargo test -p applier --test parallel_equals_serial` runs
+//! only this seed, and `APPLIER_SEEDS=<count>` sets the number of seeds.
 //!
-//! Shared uses of a key do not show here, since the in-memory database checks no foreign keys: the scheduler's own tests have
-//! them.
+//! Shared uses of a key are not tested here, because the in-memory database does not check foreign keys. The scheduler's own
+//! tests check them.
 
 #![allow(clippy::unwrap_used, reason = "a test without its requirements fails")]
 
@@ -35,7 +36,7 @@ use gate::{Faults, Gate, GatedBackend};
 use log::{ALTER, Log};
 use readers::Reader;
 
-/// A log that exists completely from the beginning.
+/// A log that is complete from the beginning.
 struct WholeLog {
     log: Arc<Log>,
     next: usize,
@@ -57,11 +58,11 @@ impl Source for WholeLog {
 #[derive(Debug, Clone, Copy)]
 enum Interruption {
     None,
-    /// Cancelled after so many milliseconds.
+    /// Cancelled after this many milliseconds.
     Cancel(u64),
-    /// Dropped without cancellation.
+    /// Dropped after this many milliseconds, without cancellation.
     Abort(u64),
-    /// Paused for a while.
+    /// Paused after this many milliseconds, and then continued.
     Pause(u64),
 }
 
@@ -109,7 +110,7 @@ impl Case {
     }
 }
 
-/// Statistics of a seed's run.
+/// What was observed during the run of a seed.
 #[derive(Debug, PartialEq, Eq)]
 struct Passage {
     trace: Vec<u64>,
@@ -217,7 +218,7 @@ async fn pass(seed: u64) -> Passage {
         };
         step_backs += progress.counts().step_backs;
         retries += progress.counts().retries;
-        // A dropped run leaves tasks that end a little later.
+        // The tasks of a dropped run end a little later.
         tokio::time::sleep(Duration::from_millis(100)).await;
         reader.look_once();
         match ended {
@@ -274,7 +275,7 @@ fn whatever_happens_the_target_ends_as_the_log_says_and_readers_see_prefixes() {
     let seeds =
         std::env::var("APPLIER_SEEDS").map_or(1500, |count| count.parse().expect("a number"));
     let passages: Vec<Passage> = (0..seeds).map(play_or_say_which).collect();
-    // Each fault did happen.
+    // Each fault must have occurred.
     let count = |what: fn(&Passage) -> bool| passages.iter().filter(|one| what(one)).count();
     let parallel = count(|one| one.most_at_once >= 3);
     let restarted = count(|one| one.runs >= 2);

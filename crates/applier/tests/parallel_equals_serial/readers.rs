@@ -1,4 +1,4 @@
-//! A reader that repeatedly reads the whole database: each result must correspond to a prefix of the log, and the
+//! A reader that repeatedly reads the whole database. Each result must correspond to a prefix of the log, and the
 //! prefixes must never become shorter.
 
 use std::sync::Arc;
@@ -13,17 +13,18 @@ pub(crate) struct Reader {
     pub(crate) memory: MemoryBackend,
     pub(crate) log: Arc<Log>,
     pub(crate) window_rows: usize,
-    /// Committed transactions at its last read.
+    /// The number of committed transactions at the reader's last read.
     pub(crate) seen: usize,
 }
 
 impl Reader {
-    /// Reads until it is dropped.
+    /// Reads repeatedly until the future is dropped.
     pub(crate) async fn poll(&mut self, progress: &Progress) {
         loop {
             tokio::time::sleep(Duration::from_millis(2)).await;
             self.look_once();
-            // Decoded and uncommitted transactions fit into the window; the reader of the log has one more.
+            // Decoded and uncommitted transactions must fit into the window. The log's reader has one more
+            // transaction.
             let largest = self.log.largest;
             let rows = |stage| progress.passed(stage).rows as usize;
             let held = rows(StageName::Received) - rows(StageName::Committed);

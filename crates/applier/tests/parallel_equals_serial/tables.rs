@@ -1,4 +1,4 @@
-//! The tables of a random log, and their content during its creation.
+//! The tables of a random log, and their contents while the log is created.
 
 use applier::keys::Fold;
 use applier::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
@@ -19,7 +19,7 @@ pub(crate) fn name(table: &str) -> TableName {
 }
 
 impl Model {
-    /// A table with these columns, `?` after nullable ones: `big`, `int`, `text`.
+    /// Creates a table with these columns: `big`, `int` or `text`, with `?` after a nullable one.
     fn new(id: u64, table: &str, columns: &str, primary: &[usize], unique: &[usize]) -> Self {
         let column = |word: &str| Column {
             column_type: match word.trim_end_matches('?') {
@@ -53,7 +53,7 @@ impl Model {
         }
     }
 
-    /// The content as the in-memory database shows it.
+    /// Returns the content as the in-memory database shows it.
     pub(crate) fn content(&self) -> Vec<Row> {
         let mut rows: Vec<Row> = self.rows.iter().map(|row| as_logged(row)).collect();
         rows.sort_unstable();
@@ -61,8 +61,8 @@ impl Model {
     }
 }
 
-/// The tables of a log: independent rows, unique values, a key of two columns, counters that every writer updates, rows
-/// without a key, children of the first, and a table that a statement changes.
+/// Returns the tables of a log: independent rows, unique values, a key of two columns, counters that every writer
+/// updates, rows without a key, children of the first table, and a table that a statement changes.
 pub(crate) fn all() -> Vec<Model> {
     let mut child = Model::new(16, "child", "big big?", &[0], &[]);
     child.shape.parents.push(ParentShape {
@@ -91,7 +91,7 @@ pub(crate) const BAG: usize = 4;
 pub(crate) const CHILD: usize = 5;
 pub(crate) const LATE: usize = 6;
 
-/// Before the statement there is no unique key in it.
+/// Returns the table that the statement changes, as it is before: without a unique key.
 fn late() -> Model {
     Model::new(17, "late", "big big?", &[0], &[])
 }

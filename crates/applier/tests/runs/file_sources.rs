@@ -1,4 +1,5 @@
-//! Binlog files as a source: their transactions, and the error for each kind of damage and each gap.
+//! Reads binlog files as a source: checks the transactions, and the error for each kind of damage
+//! and each gap.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ fn set(numbers: impl IntoIterator<Item = u64>) -> GtidSet {
     set
 }
 
-/// Committed at this number of seconds since the epoch.
+/// Returns a transaction that was committed `number` seconds after the epoch.
 fn transaction(number: u64) -> Bytes {
     let head = TransactionHead {
         gtid: gtid(number),
@@ -52,7 +53,7 @@ fn transaction(number: u64) -> Bytes {
     statement_transaction(head, "s", &format!("create table t{number} (a int)"))
 }
 
-/// A file of transactions; if `in_use`, as left by a server that died.
+/// Returns a file of transactions. If `in_use`, it is as a server leaves it when it dies.
 fn file(numbers: std::ops::Range<u64>, in_use: bool) -> Vec<u8> {
     let origin = |flags| EventOrigin {
         timestamp: 0,
@@ -100,7 +101,7 @@ impl Files {
         FileSource::open(self.paths.clone(), Some(executed), LIMIT).await
     }
 
-    /// The numbers of the transactions read, and the final result.
+    /// Returns the numbers of the transactions read, and the final result.
     async fn read(&self, executed: GtidSet) -> (Vec<u64>, Result<(), SourceError>) {
         match self.source(executed).await {
             Ok(source) => drain(source).await,
@@ -217,7 +218,7 @@ async fn it_ends_where_it_is_told() {
     let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     for (until, executed, expected) in [
         (Until::Gtids(set([3, 5])), set([]), vec![1, 2, 3, 4, 5]),
-        // The target's own transactions are not waited for.
+        // The source does not wait for transactions that the target already has.
         (Until::Gtids(set([2])), set([1, 2]), vec![]),
         (Until::Time(time(4)), set([]), vec![1, 2, 3, 4]),
         (Until::Time(time(0)), set([]), vec![]),

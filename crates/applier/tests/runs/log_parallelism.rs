@@ -1,4 +1,4 @@
-//! The analysis of a real server's log: dependent and independent transactions.
+//! Analyses a real server's log with dependent and independent transactions.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"
@@ -32,7 +32,7 @@ fn chains(report: &Report) -> Vec<(&str, u64)> {
         .collect()
 }
 
-/// Ten transactions that insert four rows of their own and update one common row; then ten that insert a row.
+/// Returns ten transactions that each insert four rows and update one common row, then ten that each insert a row.
 fn statements() -> String {
     let mut sql = String::new();
     for transaction in 0..10 {
@@ -68,7 +68,7 @@ fn in_a_log_of_mysqld_rows_wait_for_the_hot_row_only_and_transactions_as_a_whole
         (full.transactions, full.barriers, full.row_writes),
         (20, 0, 60)
     );
-    // The hot row's ten updates follow each other; the four inserts of the first transaction come before them.
+    // The ten updates of the common row follow each other. The four inserts of the first transaction precede them.
     assert_eq!(
         chains(&full),
         [
@@ -92,7 +92,7 @@ fn in_a_log_of_mysqld_rows_wait_for_the_hot_row_only_and_transactions_as_a_whole
         full.tables_with_unknown_primary_key.is_empty()
             && full.tables_without_primary_key.is_empty()
     );
-    // All files: the barriers before, too.
+    // All files, including the barriers before.
     let whole = report(server.binlog_files().unwrap());
     assert_eq!((whole.transactions, whole.barriers), (24, 3));
     assert_eq!(chains(&whole)[3], ("rows", 3 + 14));
@@ -114,7 +114,8 @@ fn in_a_log_of_mysqld_tables_whose_primary_key_is_missing_or_not_logged_are_name
     let files = server.binlog_files().unwrap();
     let minimal = report(vec![files[1].clone()]);
     assert_eq!(minimal.tables_with_unknown_primary_key, ["d.hot", "d.t"]);
-    // Each table by itself is written row after row; the hot row is written concurrently with the other table's next rows.
+    // The rows of each table are written sequentially. The common row is written concurrently with the next rows of
+    // the other table.
     assert_eq!(chains(&minimal)[2..], [("transactions", 60), ("rows", 50)]);
     let keyless = report(vec![files[2].clone()]);
     assert_eq!(keyless.tables_without_primary_key, ["d.keyless"]);

@@ -1,4 +1,4 @@
-//! Runs over files, and to simulated targets.
+//! Runs with files as sources, and with simulated targets.
 
 mod file_sources;
 mod log_parallelism;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use applier::run::{Control, Progress, RunHandle};
 
-/// Without pause or cancellation.
+/// Returns a handle that neither pauses nor cancels the run.
 fn unattended() -> RunHandle {
     RunHandle {
         control: tokio::sync::watch::channel(Control::default()).1,

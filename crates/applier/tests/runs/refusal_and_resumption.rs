@@ -1,5 +1,6 @@
-//! A transaction that the database refuses stops the run: everything before it is committed, no part of it and nothing after; the
-//! error has its GTID, table and row with the database's message. When the cause is gone, another run continues there.
+//! A transaction that the database refuses stops the run: everything before it is committed, but neither this transaction nor a
+//! later one. The error contains its GTID, table and row, and the database's message. After the cause is removed, another run
+//! continues there.
 
 #![allow(clippy::unwrap_used, reason = "a test without its requirements fails")]
 
@@ -41,7 +42,8 @@ fn gtid(number: u64) -> Gtid {
     }
 }
 
-/// Each transaction inserts two rows of its own. The second row of the bad one was already inserted by an earlier transaction.
+/// Returns a log in which each transaction inserts two rows. The second row of the bad transaction was already inserted by an
+/// earlier one.
 fn log(with_the_bad_one: bool) -> Given {
     let column = Column {
         column_type: ColumnType::BigInt,

@@ -1,4 +1,5 @@
-//! The mysqld that a database member starts as its child. It is prepared here, and can be signalled whichever process started it.
+//! The mysqld that a database member starts as its child process. It is prepared here. Signals can be sent to it whatever process
+//! started it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,27 +14,27 @@ use crate::mysqld::{MysqlClient, Mysqld, MysqldOptions};
 use crate::signals;
 
 const ROOT: &str = "root";
-/// Small enough that three servers and their tests fit into the memory of a small machine.
+/// Settings with which three servers and their tests fit into the memory of a small machine.
 const SMALL: [&str; 2] = [
     "--innodb-buffer-pool-size=64M",
     "--innodb-redo-log-capacity=32M",
 ];
 
-/// A mysqld that its member starts. Dropping it kills the server; its member must end first, or it restarts the server.
+/// A mysqld that its member starts. Dropping this kills the server. End the member first, because it would restart the server.
 #[derive(Debug)]
 pub struct ChildServer {
     prepared: Mysqld,
-    /// The member's account.
+    /// The account that the member uses.
     user: String,
-    /// True if it is started without its member's preloaded libraries.
+    /// Whether the server is started without the libraries preloaded for its member.
     without_preload: bool,
 }
 
 impl ChildServer {
-    /// A server with a fresh data directory, in a temporary folder or at `data_dir`, which is kept.
+    /// Prepares a server with a fresh data directory, in a temporary folder, or at `data_dir`, which is kept.
     ///
     /// # Errors
-    /// When the data directory cannot be made.
+    /// If the data directory cannot be created.
     pub fn prepare(tree: &MysqlTree, server_id: u32, data_dir: Option<PathBuf>) -> Result<Self> {
         Ok(Self::of(Mysqld::prepare(
             tree,
@@ -41,10 +42,10 @@ impl ChildServer {
         )?))
     }
 
-    /// A server whose data directory its member makes, at `data_dir`, which is kept.
+    /// Prepares a server whose data directory is created by its member, at `data_dir`, which is kept.
     ///
     /// # Errors
-    /// When there is no place for its socket.
+    /// If there is no place for the server's socket.
     pub fn to_be_made(tree: &MysqlTree, server_id: u32, data_dir: PathBuf) -> Result<Self> {
         let options = options(server_id, Some(data_dir));
         Ok(Self::of(Mysqld::without_data(tree, options)?))
@@ -58,21 +59,21 @@ impl ChildServer {
         }
     }
 
-    /// Started without its member's preloaded libraries.
+    /// Starts the server without the libraries preloaded for its member.
     #[must_use]
     pub fn without_preload(mut self) -> Self {
         self.without_preload = true;
         self
     }
 
-    /// With another account for the member than `root`, which the member creates with the data.
+    /// Uses another account than `root` for the member. The member creates the account together with the data.
     #[must_use]
     pub fn with_account(mut self, user: &str) -> Self {
         user.clone_into(&mut self.user);
         self
     }
 
-    /// The lines of `[mysql]` for its member.
+    /// Returns the lines of `[mysql]` in the member's configuration.
     pub(super) fn toml_lines(&self) -> Vec<String> {
         let prepared = &self.prepared;
         let tree = prepared.tree();
@@ -108,37 +109,37 @@ impl ChildServer {
         ]
     }
 
-    /// The tree that it is started from.
+    /// Returns the tree from which the server is started.
     #[must_use]
     pub fn tree(&self) -> &MysqlTree {
         self.prepared.tree()
     }
 
-    /// The administrator's client.
+    /// Returns the administrator's client.
     #[must_use]
     pub fn client(&self) -> MysqlClient {
         self.prepared.client()
     }
 
-    /// Its data directory.
+    /// Returns the path of the data directory.
     #[must_use]
     pub fn data_dir(&self) -> &Path {
         self.prepared.data_dir()
     }
 
-    /// Its TCP address.
+    /// Returns the TCP address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.prepared.address()
     }
 
-    /// Its socket.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.prepared.socket()
     }
 
-    /// Its process, if it runs: the one with its data directory in the command line.
+    /// Returns the server's process if it is running: the process with its data directory in the command line.
     #[must_use]
     pub fn process(&self) -> Option<Pid> {
         let argument = format!("--datadir={}", self.prepared.data_dir().display());
@@ -152,10 +153,10 @@ impl ChildServer {
         Pid::from_raw(id?)
     }
 
-    /// Sends it a signal. Returns whether it ran.
+    /// Sends a signal to the server. Returns whether it was running.
     ///
     /// # Errors
-    /// When the signal is not permitted.
+    /// If the signal is not permitted.
     pub fn signal(&self, signal: Signal) -> Result<bool> {
         let Some(pid) = self.process() else {
             return Ok(false);
@@ -166,10 +167,10 @@ impl ChildServer {
         }
     }
 
-    /// Kills it, if it runs.
+    /// Kills the server if it is running.
     ///
     /// # Errors
-    /// When the signal is not permitted.
+    /// If the signal is not permitted.
     pub fn kill(&self) -> Result<()> {
         self.signal(Signal::KILL).map(drop)
     }
@@ -184,7 +185,7 @@ fn options(server_id: u32, data_dir: Option<PathBuf>) -> MysqldOptions {
 
 impl Drop for ChildServer {
     fn drop(&mut self) {
-        // It outlives its member.
+        // The server outlives its member.
         let _ = self.kill();
     }
 }

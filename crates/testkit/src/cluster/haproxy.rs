@@ -12,7 +12,7 @@ use crate::mysql_tree::MysqlTree;
 
 const CHECK_LIMIT: Duration = Duration::from_secs(30);
 
-/// A running HAProxy. Dropping it kills it.
+/// A running HAProxy. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Haproxy {
     _child: KilledOnDrop,
@@ -20,10 +20,10 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// Checks the configuration, then starts it.
+    /// Checks the configuration, then starts HAProxy.
     ///
     /// # Errors
-    /// When the tree has none, or it rejects the configuration; with its message.
+    /// If the tree has no HAProxy, or HAProxy rejects the configuration; with its message.
     pub fn start(tree: &MysqlTree, configuration: &str) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("haproxy-").tempdir()?;
         let file = home.path().join("haproxy.cfg");
@@ -46,7 +46,7 @@ impl Haproxy {
         })
     }
 
-    /// Its log of servers going down and coming up.
+    /// Returns HAProxy's log, which shows servers going down and coming up.
     #[must_use]
     pub fn words(&self) -> String {
         fs::read_to_string(self.home.path().join("stderr")).unwrap_or_default()

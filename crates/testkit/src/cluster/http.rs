@@ -1,4 +1,4 @@
-//! HTTP requests to a member, each on its own connection. The limit covers the time from the connection to the answer's last byte.
+//! HTTP requests to a member, each on a connection of its own. The time limit includes connecting and reading the whole answer.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use ureq::Agent;
 use ureq::http::Response;
 
 const LIMIT: Duration = Duration::from_secs(5);
-/// A promotion takes less than a second, or longer on a busy machine.
+/// A promotion takes less than a second; on a busy machine it takes longer.
 const ORDER_LIMIT: Duration = Duration::from_secs(30);
 
 /// A member's answer.
@@ -23,35 +23,35 @@ pub struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// The body as JSON.
+    /// Parses the body as JSON.
     ///
     /// # Errors
-    /// When it is not JSON.
+    /// If the body is not JSON.
     pub fn json(&self) -> Result<serde_json::Value> {
         serde_json::from_str(&self.body).with_context(|| format!("not JSON: {}", self.body))
     }
 }
 
-/// A GET request.
+/// Sends a GET request.
 ///
 /// # Errors
-/// When no answer arrives within some seconds.
+/// If no answer arrives within some seconds.
 pub fn http_get(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     http_get_within(address, path, LIMIT)
 }
 
-/// The same with another limit.
+/// As [`http_get`], with another limit.
 ///
 /// # Errors
-/// When no answer arrives within it.
+/// If no answer arrives within the limit.
 pub fn http_get_within(address: SocketAddr, path: &str, limit: Duration) -> Result<HttpAnswer> {
     answer(agent(limit).get(url(address, path)).call())
 }
 
-/// A GET request with a query.
+/// Sends a GET request with a query.
 ///
 /// # Errors
-/// When no answer arrives within some seconds.
+/// If no answer arrives within some seconds.
 pub(super) fn http_get_query(
     address: SocketAddr,
     path: &str,
@@ -61,34 +61,34 @@ pub(super) fn http_get_query(
     answer(request.query_pairs(query.iter().copied()).call())
 }
 
-/// A HEAD request.
+/// Sends a HEAD request.
 ///
 /// # Errors
-/// When no answer arrives within some seconds.
+/// If no answer arrives within some seconds.
 pub fn http_head(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     answer(agent(LIMIT).head(url(address, path)).call())
 }
 
-/// An OPTIONS request.
+/// Sends an OPTIONS request.
 ///
 /// # Errors
-/// When no answer arrives within some seconds.
+/// If no answer arrives within some seconds.
 pub fn http_options(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     answer(agent(LIMIT).options(url(address, path)).call())
 }
 
-/// A POST request without a body.
+/// Sends a POST request without a body.
 ///
 /// # Errors
-/// When no answer arrives within some seconds.
+/// If no answer arrives within some seconds.
 pub fn http_post(address: SocketAddr, path: &str) -> Result<HttpAnswer> {
     answer(agent(LIMIT).post(url(address, path)).send_empty())
 }
 
-/// An order: a POST request with a token and a body.
+/// Sends a command: a POST request with a token and a body.
 ///
 /// # Errors
-/// When no answer arrives within half a minute.
+/// If no answer arrives within half a minute.
 pub fn http_order(address: SocketAddr, path: &str, token: &str, body: &str) -> Result<HttpAnswer> {
     let request = agent(ORDER_LIMIT).post(url(address, path));
     answer(
@@ -98,7 +98,7 @@ pub fn http_order(address: SocketAddr, path: &str, token: &str, body: &str) -> R
     )
 }
 
-/// Ignores a proxy from the environment and follows no redirects: a redirect is an answer.
+/// Creates an HTTP client that ignores proxies of the environment. It returns redirects instead of following them.
 fn agent(limit: Duration) -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(limit))
@@ -137,7 +137,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let once = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // To its end: unread bytes would reset the connection before the answer is read.
+            // Read to the end: unread bytes would reset the connection before the client has read the answer.
             let mut lines = BufReader::new(&mut stream).lines();
             while !lines.next().unwrap().unwrap().is_empty() {}
             let answer = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 7\r\n\r\n{\"x\":1}";

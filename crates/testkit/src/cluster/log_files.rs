@@ -6,7 +6,7 @@ use std::{fmt, fs, io};
 
 use anyhow::{Context, Result};
 
-/// The files of one `log/` folder: every `binlog.*`, the index included.
+/// The contents of one `log/` folder: every `binlog.*` file, including the index.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LogFiles {
     folder: PathBuf,
@@ -14,10 +14,10 @@ pub struct LogFiles {
 }
 
 impl LogFiles {
-    /// Reads them.
+    /// Reads the files of a `log/` folder.
     ///
     /// # Errors
-    /// When one cannot be read.
+    /// If a file cannot be read.
     pub fn read(folder: &Path) -> Result<Self> {
         let mut files = BTreeMap::new();
         for entry in
@@ -28,7 +28,8 @@ impl LogFiles {
             if name.starts_with("binlog.") {
                 match fs::read(entry.path()) {
                     Ok(bytes) => files.insert(name, bytes),
-                    // It was purged since the listing, or is an index that was being replaced.
+                    // The file was purged since the listing, or is an index that was being
+                    // replaced.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                     Err(error) => {
                         let what = format!("cannot read {}", entry.path().display());
@@ -43,7 +44,7 @@ impl LogFiles {
         })
     }
 
-    /// The paths of the binlog files, oldest first, without the index.
+    /// Returns the paths of the binlog files, oldest first, without the index.
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
         self.files
@@ -53,13 +54,13 @@ impl LogFiles {
             .collect()
     }
 
-    /// All bytes together.
+    /// Returns the total size of the files in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.files.values().map(Vec::len).sum()
     }
 
-    /// The first byte, in file order, that the other lacks or differs in.
+    /// Describes the first byte, in file order, that `other` lacks or that differs in `other`.
     #[must_use]
     pub fn first_difference(&self, other: &Self) -> Option<String> {
         let names: BTreeSet<_> = self.files.keys().chain(other.files.keys()).collect();

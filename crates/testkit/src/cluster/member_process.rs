@@ -18,14 +18,14 @@ const SHOWN_LINES: usize = 15;
 pub(super) struct MemberProcess {
     name: String,
     directory: PathBuf,
-    // Outside of the directory, whose disk may fail or fill up.
+    // Outside of the data directory, whose disk may fail or fill up.
     config: PathBuf,
     output: PathBuf,
     child: Option<KilledOnDrop>,
 }
 
 impl MemberProcess {
-    /// A process to be started later, with a directory of its name below `folder`.
+    /// Creates the folder `folder/name` for a process that is started later.
     pub(super) fn new(name: &str, folder: &Path) -> Result<Self> {
         let directory = folder.join(name);
         fs::create_dir_all(&directory)
@@ -60,7 +60,7 @@ impl MemberProcess {
                 command
             }
         };
-        // The caller's `WITNESS_` settings are not for these members.
+        // The `WITNESS_` settings of the calling process are not for these members.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("WITNESS_") {
                 command.env_remove(variable);
@@ -110,7 +110,7 @@ impl MemberProcess {
         }
     }
 
-    /// A message, if the process has ended unexpectedly.
+    /// Returns a message if the process has ended unexpectedly.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok()??;
         self.child = None;

@@ -1,5 +1,5 @@
-//! A ring of real `witness run` processes with their mysqlds. The whole-system tests and the nemesis inject faults into it, the comparisons
-//! measure it, and the demonstration shows it.
+//! A ring of real `witness run` processes with their mysqlds. Tests of the whole system and the nemesis inject faults into it, and
+//! comparisons measure it. The demonstration also uses it.
 //!
 //! Members are numbered from 0, in the order of the options. Dropping a cluster kills the processes that it started and no others.
 
@@ -47,18 +47,19 @@ use crate::wait::try_eventually;
 /// Time limit for a ring's first commit on a loaded machine.
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
-/// The clients' account, without any right to write where `read_only` is on.
+/// The clients' account. It may not write to a server with `read_only`.
 pub const CLIENT: &str = "app";
-/// Its password.
+/// The password of this account.
 pub const CLIENT_PASSWORD: &str = "app-password";
 
-/// See the module.
+/// A ring of real processes: see the module.
 #[derive(Debug)]
 pub struct Cluster {
     witness: PathBuf,
-    /// Members that run another build.
+    /// The programs of members that run another build.
     other_builds: BTreeMap<usize, PathBuf>,
-    // Dropped in this order: members before their mysqlds, which they would start again, and before their network and folders.
+    // Fields are dropped in this order. Members are dropped before their mysqlds, which they would restart, and before their network and
+    // folders.
     members: Vec<MemberProcess>,
     options: ClusterOptions,
     /// The members' ids in the ring.
@@ -68,16 +69,16 @@ pub struct Cluster {
     home: Option<TempDir>,
 }
 
-/// The members' listen addresses.
+/// The addresses on which members listen.
 #[derive(Debug)]
 enum Places {
-    /// On loopback, each at three ports.
+    /// On loopback, three ports for each member.
     Loopback(Vec<SocketAddr>),
-    /// Each at its own address.
+    /// An address for each member.
     Distant(DistanceNetwork),
 }
 
-/// The services that a member listens for.
+/// The services for which a member listens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Port {
     Raft,
@@ -89,10 +90,10 @@ const PORTS: usize = 3;
 const FIRST_PORT: u16 = 7400;
 
 impl Cluster {
-    /// Makes the network and writes the members' configuration files. Starts no process; members will run the program `witness`.
+    /// Creates the network and writes the members' configuration files. Starts no process. `witness` is the program that members run.
     ///
     /// # Errors
-    /// When the network cannot be made here, no port is free, or a file cannot be written.
+    /// If the network cannot be created, no port is free, or a file cannot be written.
     pub fn prepare(witness: &Path, options: ClusterOptions) -> Result<Self> {
         let size = options.members.len();
         let places = match options.distance {
@@ -131,10 +132,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A bootstrapped ring with a writable primary.
+    /// Starts a ring, and waits until it is bootstrapped and has a writable primary.
     ///
     /// # Errors
-    /// When it is not ready in time; the message holds the members' last log lines.
+    /// If the ring is not ready in time; the message contains the members' last log lines.
     pub fn launch(witness: &Path, options: ClusterOptions) -> Result<Self> {
         let mut cluster = Self::prepare(witness, options)?;
         cluster.bootstrap()?;
@@ -145,7 +146,7 @@ impl Cluster {
     /// Starts all members; member 0 bootstraps the ring.
     ///
     /// # Errors
-    /// When one runs already or cannot be started.
+    /// If a member is running already, or cannot be started.
     pub fn bootstrap(&mut self) -> Result<()> {
         (1..self.size())
             .rev()
@@ -157,10 +158,10 @@ impl Cluster {
         MemberProcess::new(self.name(index), &self.folder)
     }
 
-    /// Adds a member on loopback and returns its index. Configuration files name it once they are written again.
+    /// Adds a member on loopback and returns its index. Configuration files contain the member after [`Self::write_configs`].
     ///
     /// # Errors
-    /// When the others are at a distance, no port is free, or its folder cannot be made.
+    /// If the other members are at a distance, no port is free, or the member's folder cannot be created.
     pub fn add(&mut self, member: MemberOptions) -> Result<usize> {
         let Places::Loopback(addresses) = &mut self.places else {
             bail!("a network with distance has as many places as it was made with");
@@ -176,7 +177,7 @@ impl Cluster {
     /// Writes all members' configuration files again.
     ///
     /// # Errors
-    /// When one cannot be written.
+    /// If a file cannot be written.
     pub fn write_configs(&self) -> Result<()> {
         for (index, member) in self.members.iter().enumerate() {
             let config = member.config();
@@ -186,11 +187,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// Replaces the witness of an ended process with one that has a new id and name. All members' configuration files name it
-    /// instead of the old one, whose folder stays.
+    /// Replaces a witness whose process has ended by one with a new id and name. All members' configuration files then contain the new
+    /// witness instead of the old one, whose folder is kept.
     ///
     /// # Errors
-    /// When the old one still runs, or a file cannot be written.
+    /// If the old process still runs, or a file cannot be written.
     pub fn replace_witness(&mut self, index: usize) -> Result<()> {
         let runs = self.process_id(index).is_some();
         ensure!(!runs, "member {} still runs", self.name(index));
@@ -211,38 +212,38 @@ impl Cluster {
         }
     }
 
-    /// The number of members.
+    /// Returns the number of members.
     #[must_use]
     pub fn size(&self) -> usize {
         self.options.members.len()
     }
 
-    /// A member's id in the ring.
+    /// Returns a member's id in the ring.
     #[must_use]
     pub fn id(&self, index: usize) -> u64 {
         self.ids[index]
     }
 
-    /// A member's name.
+    /// Returns a member's name.
     #[must_use]
     pub fn name(&self, index: usize) -> &str {
         &self.options.members[index].name
     }
 
-    /// A member's region.
+    /// Returns a member's region.
     #[must_use]
     pub fn region(&self, index: usize) -> &str {
         &self.options.members[index].region
     }
 
-    /// The members of a member's region, itself included.
+    /// Returns the members of a member's region, including the member itself.
     #[must_use]
     pub fn neighbours(&self, index: usize) -> Vec<usize> {
         let near = |other: &usize| self.region(*other) == self.region(index);
         (0..self.size()).filter(near).collect()
     }
 
-    /// The database members' indexes.
+    /// Returns the indexes of the database members.
     #[must_use]
     pub fn databases(&self) -> Vec<usize> {
         let members = self.options.members.iter().enumerate();
@@ -250,19 +251,19 @@ impl Cluster {
         databases.map(|(index, _)| index).collect()
     }
 
-    /// A member's Raft address.
+    /// Returns a member's Raft address.
     #[must_use]
     pub fn raft_address(&self, index: usize) -> SocketAddr {
         self.address(index, Port::Raft)
     }
 
-    /// A member's HTTP address.
+    /// Returns a member's HTTP address.
     #[must_use]
     pub fn http(&self, index: usize) -> SocketAddr {
         self.address(index, Port::Http)
     }
 
-    /// The address of a member's binlog server, if it has one.
+    /// Returns the address of a member's binlog server, if it has one.
     #[must_use]
     pub fn binlog_server(&self, index: usize) -> SocketAddr {
         self.address(index, Port::Binlog)
@@ -271,7 +272,7 @@ impl Cluster {
     /// Reads or changes the links between distant members.
     ///
     /// # Panics
-    /// When they are on loopback.
+    /// If the members are on loopback.
     pub fn links<T>(&self, use_them: impl FnOnce(&mut Links) -> T) -> T {
         match &self.places {
             Places::Distant(network) => network.links(use_them),
@@ -296,7 +297,7 @@ impl Cluster {
     /// Starts a member's process.
     ///
     /// # Errors
-    /// When it runs already or cannot be started.
+    /// If the member is running already, or cannot be started.
     pub fn start(&mut self, index: usize) -> Result<()> {
         self.start_with(index, &[])
     }
@@ -304,15 +305,15 @@ impl Cluster {
     /// Starts a member's process with further arguments.
     ///
     /// # Errors
-    /// When it runs already or cannot be started.
+    /// If the member is running already, or cannot be started.
     pub fn start_with(&mut self, index: usize, arguments: &[&str]) -> Result<()> {
         self.start_through(index, &[], arguments)
     }
 
-    /// Starts a member's process through another program, which gets `witness run …` as its last arguments.
+    /// Starts a member's process through another program, whose last arguments are `witness run …`.
     ///
     /// # Errors
-    /// When it runs already or cannot be started.
+    /// If the member is running already, or cannot be started.
     pub fn start_wrapped(&mut self, index: usize, wrapper: &[&str]) -> Result<()> {
         self.start_through(index, wrapper, &[])
     }
@@ -330,42 +331,42 @@ impl Cluster {
         self.members[index].start(&words, program, arguments)
     }
 
-    /// SIGKILL.
+    /// Kills a member's process with SIGKILL.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If the member is not running.
     pub fn kill(&mut self, index: usize) -> Result<()> {
         self.members[index].kill()
     }
 
-    /// SIGTERM, and its exit status.
+    /// Stops a member's process with SIGTERM, and returns its exit status.
     ///
     /// # Errors
-    /// When it does not run, or does not end within half a minute.
+    /// If the member is not running, or does not end within half a minute.
     pub fn stop(&mut self, index: usize) -> Result<ExitStatus> {
         self.members[index].stop()
     }
 
-    /// Sends a member's process a signal.
+    /// Sends a signal to a member's process.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If the member is not running.
     pub fn signal(&self, index: usize, signal: Signal) -> Result<()> {
         self.members[index].signal(signal)
     }
 
-    /// Waits for a member that ends by itself.
+    /// Waits for the end of a member that ends without a signal.
     ///
     /// # Errors
-    /// When it does not run, or does not end within the limit.
+    /// If the member is not running, or does not end within the limit.
     pub fn wait_for_exit(&mut self, index: usize, limit: Duration) -> Result<ExitStatus> {
         self.members[index].wait_for_exit(limit)
     }
 
-    /// Fails when a member has ended unexpectedly.
+    /// Fails if a member has ended unexpectedly.
     ///
     /// # Errors
-    /// With its name and how it ended.
+    /// If a member has ended; with its name and exit status.
     pub fn look_after(&mut self) -> Result<()> {
         match self.members.iter_mut().find_map(MemberProcess::ended) {
             Some(ended) => bail!("{ended}"),
@@ -373,16 +374,16 @@ impl Cluster {
         }
     }
 
-    /// A member's process id, if it was started and has not been seen to end.
+    /// Returns a member's process id, if it was started and its end was not observed yet.
     #[must_use]
     pub fn process_id(&self, index: usize) -> Option<u32> {
         self.members[index].process_id()
     }
 
-    /// The mysqld that a database member starts.
+    /// Returns the mysqld that a database member starts.
     ///
     /// # Panics
-    /// When the member starts none.
+    /// If the member does not start a mysqld.
     #[must_use]
     pub fn server(&self, index: usize) -> &ChildServer {
         match &self.options.members[index].database {
@@ -391,7 +392,7 @@ impl Cluster {
         }
     }
 
-    /// The administrator's client of a database member's mysqld.
+    /// Returns the administrator's client for a database member's mysqld.
     ///
     /// # Panics
     /// As [`Cluster::server`].
@@ -400,7 +401,7 @@ impl Cluster {
         self.server(index).client()
     }
 
-    /// The members that start a mysqld.
+    /// Returns the members that start a mysqld.
     #[must_use]
     pub fn with_a_server(&self) -> Vec<usize> {
         let members = self.options.members.iter().enumerate();
@@ -412,9 +413,9 @@ impl Cluster {
     /// Kills a database member and its mysqld, as when a host fails.
     ///
     /// # Errors
-    /// When the member does not run.
+    /// If the member is not running.
     pub fn kill_host(&mut self, index: usize) -> Result<()> {
-        // The member first: it would start its mysqld again.
+        // The member is killed first, because it would restart its mysqld.
         self.kill(index)?;
         match &self.options.members[index].database {
             MemberDatabase::Child(server) => server.kill(),
@@ -422,10 +423,10 @@ impl Cluster {
         }
     }
 
-    /// Creates the clients' account through the primary, with further statements.
+    /// Creates the clients' account through the primary, and runs further statements.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn create_client(&self, primary: usize, further: &str) -> Result<()> {
         let made = self.client(primary).sql(&format!(
             "CREATE USER {CLIENT} IDENTIFIED BY '{CLIENT_PASSWORD}'; GRANT ALL ON *.* TO {CLIENT}; \
@@ -434,18 +435,18 @@ impl Cluster {
         made.with_context(|| self.words()).map(drop)
     }
 
-    /// Runs the `witness` command line to its end.
+    /// Runs a `witness` command to its end.
     ///
     /// # Errors
-    /// When it does not end in time; its own failure is in the result.
+    /// If the command does not end in time. If the command itself fails, that is in the result.
     pub fn cli(&self, arguments: &[&str]) -> Result<Finished> {
         self.cli_within(arguments, COMMAND_LIMIT)
     }
 
-    /// The same with another limit.
+    /// As [`Self::cli`], with another limit.
     ///
     /// # Errors
-    /// When it does not end in time.
+    /// If the command does not end in time.
     pub fn cli_within(&self, arguments: &[&str], limit: Duration) -> Result<Finished> {
         let mut command = Command::new(&self.witness);
         command.args(arguments);
@@ -453,48 +454,48 @@ impl Cluster {
         bounded_run::run(what, command, Vec::new(), limit)
     }
 
-    /// The same with a member's configuration.
+    /// As [`Self::cli`], with a member's configuration.
     ///
     /// # Errors
-    /// When it does not end in time.
+    /// If the command does not end in time.
     pub fn cli_of(&self, index: usize, arguments: &[&str]) -> Result<Finished> {
         let config = self.config(index).display().to_string();
         self.cli(&[arguments, &["--config", &config]].concat())
     }
 
-    /// A member's data directory.
+    /// Returns a member's data directory.
     #[must_use]
     pub fn directory(&self, index: usize) -> &Path {
         self.members[index].directory()
     }
 
-    /// A member's configuration file.
+    /// Returns the path of a member's configuration file.
     #[must_use]
     pub fn config(&self, index: usize) -> &Path {
         self.members[index].config()
     }
 
-    /// The binlog files of a member.
+    /// Reads the binlog files of a member.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If the files cannot be read.
     pub fn log_files(&self, index: usize) -> Result<LogFiles> {
         LogFiles::read(&self.directory(index).join("log"))
     }
 
-    /// A member's standard error since its first start.
+    /// Returns a member's standard error since its first start.
     #[must_use]
     pub fn output(&self, index: usize) -> String {
         self.members[index].output()
     }
 
-    /// The members' last log lines.
+    /// Returns the members' last log lines.
     #[must_use]
     pub fn last_words(&self) -> String {
         self.members.iter().map(MemberProcess::last_words).collect()
     }
 
-    /// Keeps the members' folders after the drop, and returns their location.
+    /// Keeps the members' folders after the cluster is dropped, and returns their location.
     pub fn keep_folder(&mut self) -> &Path {
         if let Some(home) = &mut self.home {
             home.disable_cleanup(true);
@@ -502,10 +503,10 @@ impl Cluster {
         &self.folder
     }
 
-    /// Waits until `condition` holds. A member that ends first is an immediate error.
+    /// Waits until `condition` holds. If a member ends before that, the error is immediate.
     ///
     /// # Errors
-    /// When the limit passes; the message holds the members' last log lines.
+    /// If the limit passes; the message contains the members' last log lines.
     pub fn wait_until(
         &mut self,
         what: &str,

@@ -1,4 +1,4 @@
-//! The state that the members of a cluster report, the contents of their mysqlds, and waits for expected states.
+//! Reads the state that the members of a cluster report and the contents of their mysqlds, and waits for expected states.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::mysqld::TableChecksums;
 use crate::wait::{self, Look, Patience};
 
 const VIEW_LIMIT: Duration = Duration::from_millis(1500);
-/// Lag allowed under load to a member across the longest distance.
+/// The lag in entries that a member across the longest distance may have under load.
 const CAUGHT_UP_ENTRIES: u64 = 100;
 
 /// How closely all members must follow in a healthy ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Level {
-    /// A peer with an older last answer counts as absent.
+    /// If a peer's last answer is older than this, the peer counts as absent.
     pub answered: Duration,
-    /// Largest lag of a follower's mysqld, in seconds.
+    /// The largest allowed lag of a follower's mysqld, in seconds.
     pub lag_seconds: u64,
 }
 
@@ -42,10 +42,10 @@ struct Peer {
 }
 
 impl Cluster {
-    /// A GET request to a member.
+    /// Sends a GET request to a member.
     ///
     /// # Errors
-    /// When the member does not answer.
+    /// If the member does not answer.
     pub fn get(&self, index: usize, path: &str) -> Result<HttpAnswer> {
         http_get(self.http(index), path)
     }
@@ -55,18 +55,18 @@ impl Cluster {
             .is_ok_and(|answer| answer.status == 200)
     }
 
-    /// A member's `/status`.
+    /// Returns a member's `/status`.
     ///
     /// # Errors
-    /// When it does not answer in time.
+    /// If the member does not answer in time.
     pub fn status(&self, index: usize) -> Result<Value> {
         http_get_within(self.http(index), "/status", VIEW_LIMIT)?.json()
     }
 
-    /// A member's current term.
+    /// Returns a member's current term.
     ///
     /// # Errors
-    /// When the member does not answer.
+    /// If the member does not answer.
     pub fn term(&self, index: usize) -> Result<u64> {
         let status = self.status(index)?;
         let term = status["term"].as_u64();
@@ -82,10 +82,11 @@ impl Cluster {
         (0..self.size()).map(view).collect()
     }
 
-    /// The primary of a recovered ring: a database member serves, its region is the quorum, and every member is within `level`.
+    /// Returns the primary, if the ring has recovered: a database member serves, its region is the quorum, and every member is within
+    /// `level`.
     ///
     /// # Errors
-    /// With the first condition that does not hold.
+    /// If a condition is not met; with the first such condition.
     pub fn standing(&self, level: Level) -> Result<usize> {
         let views = self.views()?;
         let serving: Vec<usize> = (0..views.len())
@@ -123,7 +124,7 @@ impl Cluster {
         Ok(leader)
     }
 
-    /// Whether all logs end at the same entry, committed everywhere.
+    /// Whether all logs end with the same entry, and all members have it committed.
     #[must_use]
     pub fn logs_are_level(&self) -> bool {
         self.views().is_ok_and(|views| {
@@ -133,7 +134,7 @@ impl Cluster {
         })
     }
 
-    /// The status of every member, for people.
+    /// Returns the status of every member as text for messages.
     #[must_use]
     pub fn words(&self) -> String {
         let say = |index: usize| {
@@ -158,10 +159,10 @@ impl Cluster {
         (0..self.size()).map(say).collect()
     }
 
-    /// Polls until a look succeeds.
+    /// Polls until a check succeeds.
     ///
     /// # Errors
-    /// When none does; with the status of every member.
+    /// If no check succeeds within the limit; with the status of every member.
     pub fn eventually<L: Look>(
         &self,
         what: &str,
@@ -172,50 +173,50 @@ impl Cluster {
             .with_context(|| format!("{}{}", self.words(), self.last_words()))
     }
 
-    /// Waits until the primary's neighbour reports that the primary takes writes. A member that ends first is an immediate error.
+    /// Waits until the primary accepts writes, as a member reports. If a member ends before that, the error is immediate.
     ///
     /// # Errors
-    /// When it does not; the message holds the members' last log lines.
+    /// If no primary accepts writes within the limit; the message contains the members' last log lines.
     pub fn wait_until_primary(&mut self, limit: Duration) -> Result<()> {
         self.wait_until("the primary takes writes", limit, |cluster| {
             Ok(cluster.primary_now().is_some())
         })
     }
 
-    /// The member that reports to be the primary.
+    /// Returns the member that reports that it is the primary.
     #[must_use]
     pub fn primary_now(&self) -> Option<usize> {
         let mut databases = self.databases().into_iter();
         databases.find(|member| self.says_yes(*member, "/primary"))
     }
 
-    /// Waits until a member reports to be the primary, and returns it.
+    /// Waits until a member reports that it is the primary, and returns it.
     ///
     /// # Errors
-    /// When no member does within the limit.
+    /// If no member is the primary within the limit.
     pub fn primary(&self, limit: Duration) -> Result<usize> {
         self.eventually("a member is the primary", limit, || self.primary_now())
     }
 
-    /// Waits until a member's mysqld follows with hardly any lag.
+    /// Waits until a member's mysqld follows with a lag of at most 200 ms.
     ///
     /// # Errors
-    /// When it does not within the limit.
+    /// If it does not within the limit.
     pub fn follows(&self, index: usize, limit: Duration) -> Result<()> {
         self.eventually(&format!("{} follows", self.name(index)), limit, || {
             self.says_yes(index, "/replica?lag=200ms")
         })
     }
 
-    /// Moves the primary to the member of that name. A refused order is repeated: after a start the member inspects its mysqld again, and
-    /// after an election there may be no leader yet. An order that timed out may have been carried out.
+    /// Makes the member with this name the primary. A refused request is repeated: after a start the member inspects its mysqld again,
+    /// and after an election there may be no leader yet. A request that timed out may have been executed.
     ///
     /// # Errors
-    /// With the last refusal, when the limit passes.
+    /// If the limit passes; with the last refusal.
     pub fn promote(&self, name: &str, limit: Duration) -> Result<()> {
         let patience = Patience::every(Duration::from_millis(200), limit);
         self.eventually(&format!("{name} is promoted"), patience, || {
-            // A witness's configuration: a witness is never promoted.
+            // Uses the configuration of a witness, because a witness is never promoted.
             let done = self.cli_of(1, &["switchover", name, "--yes"])?;
             let told = String::from_utf8_lossy(&done.stderr);
             let led = done.status.success() || told.contains("leads already");
@@ -224,10 +225,10 @@ impl Cluster {
         })
     }
 
-    /// Makes the first database the primary. On a slow machine an election during bootstrap may have chosen another one.
+    /// Makes the first database member the primary. On a slow machine an election during bootstrap may have chosen another member.
     ///
     /// # Errors
-    /// When a step exceeds its limit.
+    /// If a step exceeds its limit.
     pub fn promote_the_first(&self, limit: Duration) -> Result<()> {
         if self.primary(limit)? != 0 {
             self.follows(0, limit)?;
@@ -239,10 +240,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// The same, and waits until the others follow.
+    /// As [`Self::promote_the_first`], and waits until the other database members follow.
     ///
     /// # Errors
-    /// When a step exceeds its limit.
+    /// If a step exceeds its limit.
     pub fn begins_at_the_first(&self, limit: Duration) -> Result<()> {
         self.promote_the_first(limit)?;
         let mut others = self.databases().into_iter().skip(1);
@@ -252,7 +253,7 @@ impl Cluster {
     /// Checks that all mysqlds have executed the same transactions.
     ///
     /// # Errors
-    /// With what each has executed, when the sets differ.
+    /// If the sets differ; with the GTIDs that each mysqld has executed.
     pub fn same_executed(&self) -> Result<()> {
         let servers = self.with_a_server().into_iter();
         let executed = servers.map(|member| self.client(member).gtid_executed());
@@ -261,10 +262,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Compares the mysqlds' tables.
+    /// Compares the tables of all mysqlds.
     ///
     /// # Errors
-    /// With the member whose tables differ from the first one's.
+    /// If tables differ from those of the first mysqld; with the member.
     pub fn same_tables(&self, schema: &str) -> Result<TableChecksums> {
         let first = self.client(0).table_checksums(schema)?;
         for member in self.with_a_server() {
@@ -281,7 +282,7 @@ impl Cluster {
     /// Waits until all mysqlds have executed the same transactions, then compares their tables.
     ///
     /// # Errors
-    /// With the differences.
+    /// If there are differences after the limit; with the differences.
     pub fn equal(&self, schema: &str, limit: Duration) -> Result<TableChecksums> {
         self.eventually("the mysqlds have executed the same", limit, || {
             self.same_executed()
@@ -289,10 +290,10 @@ impl Cluster {
         self.same_tables(schema)
     }
 
-    /// Checks that all members' files are the same bytes.
+    /// Checks that the log files of all members are equal byte by byte.
     ///
     /// # Errors
-    /// With the first difference.
+    /// If there is a difference; with the first one.
     pub fn same_logs(&self) -> Result<LogFiles> {
         let first = self.log_files(0)?;
         for index in 1..self.size() {
@@ -304,10 +305,10 @@ impl Cluster {
         Ok(first)
     }
 
-    /// Waits until every member's files are the same bytes and no longer grow.
+    /// Waits until the log files of all members are equal byte by byte, and no longer grow.
     ///
     /// # Errors
-    /// With the first difference, when the limit passes.
+    /// If the limit passes; with the first difference.
     pub fn wait_until_equal(&self, limit: Duration) -> Result<LogFiles> {
         let mut before: Option<LogFiles> = None;
         let patience = Patience::every(Duration::from_millis(200), limit);

@@ -1,4 +1,4 @@
-//! How a cluster of a test is made, and its members' configuration files.
+//! The options of a test cluster, and its members' configuration files.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use crate::cluster::child_server::ChildServer;
 use crate::cluster::{Cluster, Port};
 use crate::mysqld::Mysqld;
 
-/// The database next to a member.
+/// The database of a member.
 #[derive(Debug)]
 pub enum MemberDatabase {
-    /// None: the member is a witness.
+    /// No database: the member is a witness.
     Nothing,
     /// A database inside the member's own program.
     Embedded {
-        /// It takes `run --config FILE` as `witness` does.
+        /// The program, which accepts `run --config FILE` as `witness` does.
         program: PathBuf,
     },
     /// A running mysqld, reached through its socket.
@@ -33,47 +33,48 @@ impl From<ChildServer> for MemberDatabase {
     }
 }
 
-/// One member.
+/// The options of one member.
 #[derive(Debug)]
 pub struct MemberOptions {
-    /// Its name.
+    /// The member's name.
     pub name: String,
-    /// Its region.
+    /// The member's region.
     pub region: String,
-    /// Its database, if it is a database member.
+    /// The member's database, if it is a database member.
     pub database: MemberDatabase,
-    /// Whether its mysqld applies with its own replica threads, from the member's binlog server.
+    /// Whether the mysqld applies with its own replica threads, from the member's binlog server.
     pub native: bool,
-    /// Whether it votes.
+    /// Whether the member votes.
     pub votes: bool,
 }
 
 /// Options of a cluster. Members are numbered from 0, in this order.
 #[derive(Debug)]
 pub struct ClusterOptions {
-    /// Its members.
+    /// The members.
     pub members: Vec<MemberOptions>,
-    /// One-way delays within a region and between two, for members at addresses of their own; `None`: loopback.
+    /// The one-way delays within a region and between two regions, for members that each have an address of their own. `None`:
+    /// members on loopback.
     pub distance: Option<(Duration, Duration)>,
-    /// The folder of the members' folders, which is kept; `None`: a temporary folder.
+    /// The folder that contains the members' folders, which is kept. `None`: a temporary folder.
     pub folder: Option<PathBuf>,
-    /// `raft.heartbeat`; the lease keeps its default ratio to it. `None`: both defaults.
+    /// `raft.heartbeat`; the lease keeps its default ratio to the heartbeat. `None`: both have their defaults.
     pub heartbeat: Option<Duration>,
-    /// Whether every member serves its binlog to [`BINLOG_USER`]; members with `native` always do.
+    /// Whether every member has a binlog server for [`BINLOG_USER`]. Members with `native` always have one.
     pub binlog_servers: bool,
-    /// Further TOML lines by section, for example `("log", "max_file_bytes = \"1MiB\"")`.
+    /// Further TOML lines by section, such as `("log", "max_file_bytes = \"1MiB\"")`.
     pub lines: Vec<(&'static str, String)>,
 }
 
-/// The account of members' binlog servers.
+/// The account for the members' binlog servers.
 pub const BINLOG_USER: &str = "replica";
-/// Its password.
+/// The password of this account.
 pub const BINLOG_PASSWORD: &str = "replica-password";
-/// Shorter than the default, so that tests wait less; with 100 ms, a busy machine elects new leaders.
+/// Shorter than the default, so that tests wait less. With 100 ms, a busy machine elects new leaders.
 const HEARTBEAT: Duration = Duration::from_millis(300);
 
 impl MemberOptions {
-    /// A member with this database.
+    /// Creates the options of a member with this database.
     pub fn new(
         name: impl Into<String>,
         region: impl Into<String>,
@@ -88,7 +89,7 @@ impl MemberOptions {
         }
     }
 
-    /// True if it is a database member.
+    /// Whether the member is a database member.
     #[must_use]
     pub fn is_database(&self) -> bool {
         !matches!(self.database, MemberDatabase::Nothing)
@@ -103,7 +104,7 @@ impl MemberOptions {
 }
 
 impl ClusterOptions {
-    /// Of these members, on loopback.
+    /// Creates options for these members, on loopback.
     #[must_use]
     pub fn of(members: Vec<MemberOptions>) -> Self {
         Self {
@@ -116,7 +117,7 @@ impl ClusterOptions {
         }
     }
 
-    /// One region: member 0 with a database, two witnesses, and one database member for each further entry; the heartbeat is short.
+    /// Creates options for one region: member 0 with a database, and two witnesses. The heartbeat is short.
     #[must_use]
     pub fn new(first: MemberDatabase) -> Self {
         let witness = |name| MemberOptions::new(name, "here", MemberDatabase::Nothing);
@@ -128,7 +129,7 @@ impl ClusterOptions {
         }
     }
 
-    /// The same around a running mysqld.
+    /// As [`Self::new`], with a running mysqld as the database.
     #[must_use]
     pub fn around(server: &Mysqld) -> Self {
         Self::new(MemberDatabase::Attached {
@@ -136,7 +137,8 @@ impl ClusterOptions {
         })
     }
 
-    /// In each region one database member and two witnesses: members 0, 3, 6 and so on are the database members.
+    /// Creates options with one database member and two witnesses in each region: members 0, 3, 6 and so on are the database
+    /// members.
     #[must_use]
     pub fn in_regions<'a>(databases: impl IntoIterator<Item = (&'a str, MemberDatabase)>) -> Self {
         let of_region = |(region, database): (&'a str, MemberDatabase)| {
@@ -150,7 +152,7 @@ impl ClusterOptions {
         Self::of(databases.into_iter().flat_map(of_region).collect())
     }
 
-    /// With further database members.
+    /// Adds a database member for each of these databases.
     #[must_use]
     pub fn with_more(mut self, more: impl IntoIterator<Item = MemberDatabase>) -> Self {
         for (number, database) in (2..).zip(more) {
@@ -160,28 +162,28 @@ impl ClusterOptions {
         self
     }
 
-    /// With a binlog server on every member.
+    /// Sets that every member has a binlog server.
     #[must_use]
     pub fn with_binlog_servers(mut self) -> Self {
         self.binlog_servers = true;
         self
     }
 
-    /// With a member whose mysqld applies by its own replica threads.
+    /// Sets that the mysqld of a member applies with its own replica threads.
     #[must_use]
     pub fn with_native(mut self, member: usize) -> Self {
         self.members[member].native = true;
         self
     }
 
-    /// With one more line in a section of every member's file; for `[mysql]`, only of members that have that section.
+    /// Adds a line to a section of every member's configuration file. For `[mysql]`, only for members that have this section.
     #[must_use]
     pub fn with(mut self, section: &'static str, line: impl Into<String>) -> Self {
         self.lines.push((section, line.into()));
         self
     }
 
-    /// With this heartbeat.
+    /// Sets the heartbeat.
     #[must_use]
     pub fn with_heartbeat(mut self, heartbeat: Duration) -> Self {
         self.heartbeat = Some(heartbeat);
@@ -190,7 +192,7 @@ impl ClusterOptions {
 }
 
 impl Cluster {
-    /// A member's configuration file.
+    /// Returns a member's configuration file.
     pub(super) fn toml(&self, own: usize, directory: &Path) -> String {
         let (options, member) = (&self.options, &self.options.members[own]);
         let mut sections: Vec<(&str, Vec<String>)> = vec![
@@ -232,7 +234,7 @@ impl Cluster {
         }
         let has_tls = sections.iter().any(|(section, _)| *section == "tls");
         if options.distance.is_some() && !has_tls {
-            // Their addresses are not on loopback.
+            // The members' addresses are not on loopback.
             sections.push(("tls", vec!["plaintext = true".to_owned()]));
         }
         let mut text = String::new();
@@ -263,7 +265,7 @@ fn listen(cluster: &Cluster, member: usize, port: Port) -> String {
 }
 
 impl MemberDatabase {
-    /// Its lines of `[mysql]`.
+    /// Returns the lines of `[mysql]` in the member's configuration.
     fn toml_lines(&self) -> Vec<String> {
         match self {
             Self::Nothing => Vec::new(),

@@ -1,4 +1,4 @@
-//! The programs of tests and comparisons, built when they are out of date.
+//! Builds the programs of tests and comparisons if they are out of date.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use anyhow::{Context, Result};
 use crate::bounded_run::{self, cargo};
 use crate::figures;
 
-/// Time for a cold build on a small machine.
+/// The time limit of a build from scratch on a small machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// The build profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// With debug assertions, the engine's included.
+    /// With debug assertions, including those of openraft.
     Dev,
-    /// With the same assertions, and optimized.
+    /// Optimized, with the debug assertions of [`Self::Dev`].
     Checked,
     /// The release profile.
     Dist,
 }
 
 impl Profile {
-    /// Cargo's name for it.
+    /// Cargo's name for the profile.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Profile {
         }
     }
 
-    /// Its folder below the target folder.
+    /// The profile's folder below the target folder.
     #[must_use]
     pub fn folder(self) -> &'static str {
         match self {
@@ -43,30 +43,32 @@ impl Profile {
     }
 }
 
-/// Set after a build of the whole workspace, as in `cargo xtask test`: the binary in the target folder is used as it is. A build of the one
-/// package would choose other features of its dependencies and recompile them.
+/// The variable that is set after a build of the whole workspace, as in `cargo xtask test`. The binary in the target folder is then used as
+/// it is. A build of its package alone would select other features of its dependencies and recompile them.
 pub const BUILT_VARIABLE: &str = "RING_BINARY_IS_BUILT";
 
-/// Builds the binary if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
+/// Builds the `witness` binary if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
-/// When it does not compile.
+/// If it does not compile.
 pub fn witness_binary(profile: Profile) -> Result<PathBuf> {
     build("witness-bin", "--bin", "witness", profile)
 }
 
-/// Builds the database member without a mysqld if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
+/// Builds the example `embedded_member`, a database member without a mysqld, if it is out of date. Returns its path. See
+/// [`BUILT_VARIABLE`].
 ///
 /// # Errors
-/// When it does not compile.
+/// If it does not compile.
 pub fn embedded_member(profile: Profile) -> Result<PathBuf> {
     build("witness-tests", "--example", "embedded_member", profile)
 }
 
-/// Builds the clients that search for the primary if they are out of date, and returns the program's path. See [`BUILT_VARIABLE`].
+/// Builds the example `primary_clients`, clients that search for the primary, if it is out of date. Returns its path. See
+/// [`BUILT_VARIABLE`].
 ///
 /// # Errors
-/// When it does not compile.
+/// If it does not compile.
 pub fn primary_clients(profile: Profile) -> Result<PathBuf> {
     build("witness-tests", "--example", "primary_clients", profile)
 }
@@ -74,7 +76,7 @@ pub fn primary_clients(profile: Profile) -> Result<PathBuf> {
 /// Builds the simulator if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
-/// When it does not compile.
+/// If it does not compile.
 pub fn simulator_binary(profile: Profile) -> Result<PathBuf> {
     build("simulator", "--bin", "simulator", profile)
 }
@@ -82,18 +84,18 @@ pub fn simulator_binary(profile: Profile) -> Result<PathBuf> {
 /// Builds the fault injector if it is out of date, and returns its path. See [`BUILT_VARIABLE`].
 ///
 /// # Errors
-/// When it does not compile.
+/// If it does not compile.
 pub fn nemesis_binary(profile: Profile) -> Result<PathBuf> {
     build("nemesis", "--bin", "nemesis", profile)
 }
 
-/// Cargo's path of a program of the workspace.
+/// Returns cargo's path of a program of the workspace.
 #[must_use]
 pub fn program(profile: Profile, file: &str) -> PathBuf {
     figures::target_folder().join(profile.folder()).join(file)
 }
 
-/// `file` is cargo's path for it below the profile's folder.
+/// Builds a program if it is out of date, and returns its path.
 fn build(package: &str, kind: &str, name: &str, profile: Profile) -> Result<PathBuf> {
     let built = match kind {
         "--example" => program(profile, &format!("examples/{name}")),

@@ -1,6 +1,7 @@
-//! A real Prometheus that scrapes a ring and evaluates the alerts, and `promtool`, which checks their files.
+//! A real Prometheus that scrapes a ring and evaluates the alerts, and `promtool`, which checks the files of
+//! rules and alerts.
 //!
-//! The programs are those on the PATH, or in Debian's package.
+//! The programs on the PATH are used, or those of Debian's package.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -30,10 +31,10 @@ pub struct PrometheusPrograms {
 }
 
 impl PrometheusPrograms {
-    /// Finds them, or unpacks them.
+    /// Finds the two programs on the PATH, or unpacks them.
     ///
     /// # Errors
-    /// When neither this machine nor its Debian archive has them; with what to do.
+    /// If neither this machine nor its Debian archive has them; the message says what to do.
     pub fn provide() -> Result<Self> {
         if let (Some(prometheus), Some(promtool)) =
             (find_on_path("prometheus"), find_on_path("promtool"))
@@ -55,12 +56,12 @@ impl PrometheusPrograms {
     /// Runs `promtool` in a folder, and returns its output.
     ///
     /// # Errors
-    /// When it finds an error; with its output.
+    /// If `promtool` finds an error; with its output.
     pub fn check(&self, folder: &Path, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.promtool);
         command.args(arguments).current_dir(folder);
         let done = bounded_run::run("promtool", command, Vec::new(), CHECK_LIMIT)?;
-        // Failed rules are printed on standard output.
+        // promtool prints failed rules on standard output.
         ensure!(
             done.status.success(),
             "promtool {}: {}{}",
@@ -72,7 +73,7 @@ impl PrometheusPrograms {
     }
 }
 
-/// A running Prometheus. Dropping it kills it.
+/// A running Prometheus. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Prometheus {
     _child: KilledOnDrop,
@@ -81,10 +82,10 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes these members twice a second, and evaluates a file of rules.
+    /// Starts a Prometheus that scrapes these members twice a second, and evaluates a file of rules.
     ///
     /// # Errors
-    /// When it does not start; with its log.
+    /// If Prometheus does not start; with its log.
     pub fn start(
         programs: &PrometheusPrograms,
         members: &[SocketAddr],
@@ -93,7 +94,7 @@ impl Prometheus {
         let home = tempfile::Builder::new().prefix("prometheus-").tempdir()?;
         let address = free_address()?;
         let targets: Vec<String> = members.iter().map(|member| format!("{member}")).collect();
-        // JSON is YAML.
+        // The configuration file is YAML, of which JSON is a subset.
         let configuration = serde_json::json!({
             "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
             "rule_files": [rules],
@@ -122,29 +123,29 @@ impl Prometheus {
         Ok(running)
     }
 
-    /// The samples of a query now, each with `metric` and `value`.
+    /// Returns the current samples of a query, each with `metric` and `value`.
     ///
     /// # Errors
-    /// When the query is refused; with the reason.
+    /// If the query is refused; with the reason.
     pub fn query(&self, query: &str) -> Result<Vec<Value>> {
         let answer = self.json("/api/v1/query", &[("query", query)])?;
         let samples = answer["result"].as_array().cloned();
         samples.with_context(|| format!("{query}: {answer}"))
     }
 
-    /// The names of all metrics that it has scraped or recorded.
+    /// Returns the names of all metrics that Prometheus has scraped or recorded.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If Prometheus does not answer.
     pub fn metric_names(&self) -> Result<Vec<String>> {
         let answer = self.json("/api/v1/label/__name__/values", &[])?;
         Ok(serde_json::from_value(answer)?)
     }
 
-    /// The names of the firing alerts.
+    /// Returns the names of the firing alerts.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If Prometheus does not answer.
     pub fn firing(&self) -> Result<Vec<String>> {
         let answer = self.json("/api/v1/alerts", &[])?;
         let alerts = answer["alerts"].as_array().into_iter().flatten();
@@ -153,7 +154,7 @@ impl Prometheus {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// Its log.
+    /// Returns Prometheus's log.
     #[must_use]
     pub fn words(&self) -> String {
         fs::read_to_string(self.home.path().join("stderr")).unwrap_or_default()

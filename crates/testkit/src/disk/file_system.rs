@@ -94,7 +94,7 @@ impl FileSystem for MountedDisk {
         self.call(
             || format!("sync_dir {}", short(dir)),
             |state| {
-                // A member's log has only one directory, so that syncing it syncs every name.
+                // A member's log has only one directory, so this syncs every name.
                 state.pending_names.clear();
                 state.durable_names = state.names.clone();
                 Ok(())

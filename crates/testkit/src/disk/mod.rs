@@ -1,7 +1,7 @@
-//! An in-memory disk with injected faults: the file system and the hard state of one member.
+//! An in-memory disk with injected faults. It has the file system and the hard state of one member.
 //!
 //! Every call is counted and recorded. The power can be cut after any call; a seed then decides whether unsynced data is lost, kept or
-//! torn. Single calls can fail; the disk can be full, lie about syncs, and rot.
+//! torn. Single calls can fail. The disk can be full, report false successes of syncs, and corrupt stored bytes.
 
 mod file_system;
 mod state;
@@ -15,7 +15,7 @@ use binlog_store::{FileSystem, MetaStore};
 pub use crate::disk::state::{CallFault, DiskCall, Survival};
 use crate::disk::state::{DiskState, Inode, MountedDisk, SharedState};
 
-/// A disk; clones share it.
+/// A faulty disk. Clones share one disk.
 #[derive(Clone, Default)]
 pub struct FaultyDisk {
     shared: SharedState,
@@ -32,30 +32,30 @@ impl FaultyDisk {
         self.shared.lock()
     }
 
-    /// Its file system, valid until the next restart.
+    /// Returns the file system, valid until the next restart.
     #[must_use]
     pub fn file_system(&self) -> Arc<dyn FileSystem> {
         Arc::new(MountedDisk::new(self.shared.clone()))
     }
 
-    /// Its hard state, valid until the next restart.
+    /// Returns the hard state, valid until the next restart.
     #[must_use]
     pub fn meta(&self) -> Arc<dyn MetaStore> {
         Arc::new(MountedDisk::new(self.shared.clone()))
     }
 
-    /// Another disk with the same contents, faults and unsynced changes.
+    /// Returns another disk with the same contents, faults and unsynced changes.
     #[must_use]
     pub fn fork(&self) -> Self {
         let mut state = self.state().clone();
-        // Open files belong to the original disk.
+        // The open files belong to the original disk.
         (state.open_files, state.most_open_files) = (0, 0);
         Self {
             shared: SharedState::of(state),
         }
     }
 
-    /// The most files open at the same time since the last call of this function.
+    /// Returns the highest number of files open at the same time since the previous call of this function.
     pub fn most_open_files(&self) -> usize {
         let mut state = self.state();
         let now = state.open_files;
@@ -74,30 +74,30 @@ impl FaultyDisk {
         self.state().record.clone()
     }
 
-    /// Stops the record of calls, for long runs over many disks.
+    /// Stops recording calls, for long runs over many disks.
     pub fn stop_recording(&self) {
         let mut state = self.state();
         state.keeps_no_record = true;
         state.record.clear();
     }
 
-    /// Cuts the power after call number `number` has taken effect; later calls fail.
+    /// Cuts the power after the call with this number has taken effect; later calls fail.
     pub fn cut_power_after(&self, number: u64) {
         self.state().cut_after = Some(number);
     }
 
-    /// True if the power was cut.
+    /// Whether the power was cut.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.state().is_off()
     }
 
-    /// Injects a fault into call number `number`.
+    /// Injects a fault into the call with this number.
     pub fn fail_call(&self, number: u64, fault: CallFault) {
         self.state().faults.insert(number, fault);
     }
 
-    /// Removes every planned failure and the planned cut, unless the power is already off.
+    /// Removes all planned faults and the planned power cut. If the power is already off, it stays off.
     pub fn forget_faults(&self) {
         let mut state = self.state();
         state.faults.clear();
@@ -106,7 +106,7 @@ impl FaultyDisk {
         }
     }
 
-    /// Limits the further growth of all files together to this many bytes.
+    /// Limits how much all files together may still grow, in bytes.
     pub fn leave_room(&self, bytes: u64) {
         let mut state = self.state();
         state.capacity = Some(state.used() + bytes);
@@ -117,31 +117,31 @@ impl FaultyDisk {
         self.state().capacity = bytes;
     }
 
-    /// Whether a reservation of space for the hard state fails.
+    /// Sets whether reservations of space for the hard state fail.
     pub fn refuse_hard_state(&self, refuses: bool) {
         self.state().refuses_hard_state = refuses;
     }
 
-    /// Whether file syncs report success without doing anything: the disk that a crash test must detect.
+    /// Sets whether file syncs report success without doing anything. A crash test must detect such a disk.
     pub fn lie_about_sync(&self, lies: bool) {
         self.state().lies_about_sync = lies;
     }
 
-    /// The machine loses power and restarts; `survival` decides which unsynced data survives. Faults and the cut are removed, and older
-    /// handles no longer work.
+    /// Simulates that the machine loses power and restarts; `survival` decides which unsynced data survives. Faults and the planned cut
+    /// are removed, and older handles no longer work.
     pub fn power_cycle(&self, survival: Survival) {
         let mut state = self.state();
         state::lose_power(&mut state, survival);
         state.restart();
     }
 
-    /// The process restarts on a running machine: all written data remains, synced or not. Faults and the cut are removed, and older
-    /// handles no longer work.
+    /// Simulates that the process restarts on a running machine: all written data remains, synced or not. Faults and the planned cut
+    /// are removed, and older handles no longer work.
     pub fn restart_process(&self) {
         self.state().restart();
     }
 
-    /// The names of the files below `dir`, in order.
+    /// Returns the names of the files below `dir`, in order.
     #[must_use]
     pub fn files(&self, dir: &Path) -> Vec<PathBuf> {
         self.state()
@@ -152,7 +152,7 @@ impl FaultyDisk {
             .collect()
     }
 
-    /// A file's bytes, without counting a call.
+    /// Returns a file's bytes, without counting a call.
     #[must_use]
     pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.state();
@@ -179,7 +179,7 @@ impl FaultyDisk {
         state.durable_names.remove(path);
     }
 
-    /// Flips one bit of a file, durably. False when the offset is past its end.
+    /// Flips one bit of a file durably. Returns false if the offset is past the end of the file.
     pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) -> bool {
         let Some(mut bytes) = self.contents(path) else {
             return false;
@@ -214,7 +214,7 @@ impl FaultyDisk {
 
 // The disk's hard state, valid until the next restart.
 
-/// True if more of the hard state has space; a write without a reservation fails for lack of space.
+/// Checks whether there is space for more of the hard state. Without space, a write that was not reserved fails.
 fn room_for_hard_state(state: &DiskState) -> io::Result<()> {
     match state.refuses_hard_state {
         true => Err(CallFault::NoSpace.error()),

@@ -8,10 +8,10 @@ use std::{fmt, io};
 
 use fastrand::Rng;
 
-/// One call to the disk, as a failing test shows it.
+/// One call to the disk, as the output of a failing test shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskCall {
-    /// Its number; the first one is 1.
+    /// The call's number; the first call has number 1.
     pub number: u64,
     /// The requested operation.
     pub what: String,
@@ -23,20 +23,20 @@ impl fmt::Display for DiskCall {
     }
 }
 
-/// The fault of a chosen call.
+/// A fault to inject into a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallFault {
-    /// `ENOSPC`; a write first stores its first half.
+    /// The call fails with `ENOSPC`. A write stores its first half before that.
     NoSpace,
-    /// `EIO`. A sync that fails so drops the data that it should have made durable, as Linux does. The data stays readable until the next
-    /// start, and a later sync succeeds without it.
+    /// The call fails with `EIO`. If it is a sync, the data that it should have made durable is dropped, as on Linux: the data remains
+    /// readable until the next start, and a later sync succeeds without it.
     Io,
     /// The call takes this long and then succeeds.
     Slow(Duration),
 }
 
 impl CallFault {
-    /// The error that the caller gets.
+    /// Returns the error for the caller.
     pub(super) fn error(self) -> io::Error {
         match self {
             Self::NoSpace => io::Error::from(io::ErrorKind::StorageFull),
@@ -55,14 +55,14 @@ pub(super) struct DiskState {
     pub(super) keeps_no_record: bool,
     pub(super) faults: BTreeMap<u64, CallFault>,
     pub(super) cut_after: Option<u64>,
-    /// Counts restarts: older handles no longer work.
+    /// The number of restarts. Handles from before the last restart no longer work.
     pub(super) boot: u64,
     pub(super) lies_about_sync: bool,
-    /// Open files now, and the most at the same time.
+    /// The number of files open now, and the highest number at the same time.
     pub(super) open_files: usize,
     pub(super) most_open_files: usize,
     pub(super) capacity: Option<u64>,
-    /// True if the hard state has no space.
+    /// Whether there is no space for the hard state.
     pub(super) refuses_hard_state: bool,
     next_inode: u64,
     pub(super) inodes: BTreeMap<u64, Inode>,
@@ -75,7 +75,8 @@ pub(super) struct DiskState {
 }
 
 impl DiskState {
-    /// Counts and records a call. Returns the error that replaces its effect, or the fault that the caller must simulate.
+    /// Counts and records a call. Returns the error with which it fails instead of taking effect, or the fault that the caller must
+    /// simulate.
     pub(super) fn admit(
         &mut self,
         boot: u64,
@@ -117,13 +118,13 @@ impl DiskState {
         inode.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Changes names, durably after the next sync of the directory.
+    /// Changes names. The change becomes durable with the next sync of the directory.
     pub(super) fn change_names(&mut self, op: NameOp) {
         change_names(&mut self.names, op.clone());
         self.pending_names.push(op);
     }
 
-    /// Bytes that the files take.
+    /// Returns the bytes that all files use.
     pub(super) fn used(&self) -> u64 {
         self.names
             .values()
@@ -132,12 +133,12 @@ impl DiskState {
             .sum()
     }
 
-    /// Free bytes, if there is a capacity.
+    /// Returns the free bytes; `None` without a capacity limit.
     pub(super) fn room(&self) -> Option<u64> {
         Some(self.capacity?.saturating_sub(self.used()))
     }
 
-    /// Makes all older handles useless, and ends the faults.
+    /// Invalidates all older handles, and removes the planned faults.
     pub(super) fn restart(&mut self) {
         self.boot += 1;
         self.cut_after = None;
@@ -154,7 +155,7 @@ fn change_names(names: &mut BTreeMap<PathBuf, u64>, op: NameOp) {
     }
 }
 
-/// The state, shared by all users of the disk.
+/// The disk's state, shared by all its users.
 #[derive(Clone, Default)]
 pub(super) struct SharedState(Arc<Mutex<DiskState>>);
 
@@ -168,7 +169,7 @@ impl SharedState {
     }
 }
 
-/// The disk until its next restart.
+/// A handle of the disk, which is valid until the next restart.
 #[derive(Clone)]
 pub(super) struct MountedDisk {
     pub(super) disk: SharedState,
@@ -195,7 +196,7 @@ impl MountedDisk {
     }
 }
 
-// One file's bytes: the visible ones, the durable ones, and the operations between.
+// The bytes of one file: the visible bytes, the durable bytes, and the operations in between.
 
 #[derive(Debug, Clone)]
 enum ByteOp {
@@ -213,7 +214,7 @@ pub(super) struct Inode {
 }
 
 impl Inode {
-    /// A file whose bytes are all durable.
+    /// Creates a file whose bytes are all durable.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
         Self {
             visible: bytes.clone(),
@@ -247,12 +248,12 @@ impl Inode {
         }
     }
 
-    /// A failed sync: its data never reaches the disk.
+    /// Drops unsynced operations after a failed sync: their data never reaches the disk.
     pub(super) fn drop_pending(&mut self) {
         self.pending.clear();
     }
 
-    /// The first pending operations arrive, and a part of the next one if dice are given; the rest is lost.
+    /// Keeps the first pending operations and, if dice are given, a part of the next one. The others are lost.
     fn lose_power(&mut self, dice: &mut Option<Rng>, all: bool) {
         let ops = std::mem::take(&mut self.pending);
         let kept = kept(dice, all, ops.len());
@@ -268,7 +269,7 @@ impl Inode {
                 apply(&mut self.durable, &ByteOp::Write { offset, bytes });
             }
             if tear == 1 && self.durable.len() < end {
-                // The file has its new length. Only the growth is zeroed: existing bytes keep their old value.
+                // The file has its new length. Only the added part is zeroed; existing bytes keep their old value.
                 self.durable.resize(end, 0);
             }
         }
@@ -299,17 +300,17 @@ fn apply(target: &mut Vec<u8>, op: &ByteOp) {
     }
 }
 
-// The effect of a power cut: a seed chooses, purely, which pending operations arrived.
+// The effect of a power cut: a seed determines which pending operations have reached the disk. Pure.
 
 /// How much unsynced data survives a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survival {
-    /// None of it: all caches were lost.
+    /// Nothing survives: all caches were lost.
     Nothing,
-    /// All of it: everything had just been written back.
+    /// Everything survives: all data had just been written back.
     Everything,
-    /// A part, chosen for each file: some writes, the last one torn at any byte or followed by zeros. Any of the names; a prefix of the
-    /// hard state's changes.
+    /// A part survives, chosen for each file: the first writes, the last of them torn at any byte or followed by zeros. Of the changes of
+    /// names any survive; of the changes of the hard state, a prefix.
     Seeded(u64),
 }
 

@@ -1,5 +1,5 @@
-//! The addresses of one network's places: a /24 of 198.18.0.0/15, which RFC 2544 reserves for benchmarks. It is chosen so that networks of
-//! several harnesses do not overlap.
+//! The addresses of the places of one network: a /24 network of 198.18.0.0/15, which RFC 2544 reserves for benchmarks. It is chosen so
+//! that the networks of several harnesses do not overlap.
 
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
@@ -13,14 +13,14 @@ use crate::bounded_run;
 use crate::distance::links::Place;
 
 const BASE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
-/// Number of /24 in a /15.
+/// The number of /24 networks in a /15 network.
 const NETWORKS: u32 = 512;
-/// The harness's last octet; members have the following ones.
+/// The last octet of the harness's address. Members have the following ones.
 const FIRST_HOST: u32 = 1;
-/// The highest last octet of a member.
+/// The highest last octet of a member's address.
 const LAST_HOST: u32 = 254;
 
-/// The /24 of one network, and its number of places.
+/// The /24 network of one distance network, and its number of places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddressPlan {
     network: u32,
@@ -28,7 +28,7 @@ pub(super) struct AddressPlan {
 }
 
 impl AddressPlan {
-    /// A network that no device of this machine uses.
+    /// Chooses a network that no device of this machine uses.
     pub(super) fn choose(members: usize) -> Result<Self> {
         let places = u32::try_from(members).unwrap_or(u32::MAX).saturating_add(1);
         ensure!(
@@ -37,7 +37,7 @@ impl AddressPlan {
             LAST_HOST - FIRST_HOST
         );
         let used = ip(&["-4", "-oneline", "address", "show"])?;
-        // Harnesses that start at the same moment do not see each other yet: each starts its search at another network.
+        // Harnesses that start at the same time do not see each other's network yet, so each starts its search at another number.
         let number = first_free(&used, process::id()).context(
             "all of 198.18.0.0/15 is in use on this machine; `ip address` shows by what",
         )?;
@@ -47,13 +47,13 @@ impl AddressPlan {
         })
     }
 
-    /// The address of a place.
+    /// Returns the address of a place.
     pub(super) fn address(&self, place: Place) -> Ipv4Addr {
         let index = u32::try_from(place.0).unwrap_or(u32::MAX);
         Ipv4Addr::from(self.network.wrapping_add(FIRST_HOST).wrapping_add(index))
     }
 
-    /// The place that has an address.
+    /// Returns the place with an address.
     pub(super) fn place(&self, address: Ipv4Addr) -> Option<Place> {
         let index = u32::from(address).checked_sub(self.network + FIRST_HOST)?;
         let place = usize::try_from(index).ok().map(Place);
@@ -61,7 +61,7 @@ impl AddressPlan {
     }
 }
 
-/// The first /24 from `start` on that the output of `ip address show` lacks.
+/// Returns the first /24 network from `start` on that is not in the output of `ip address show`.
 fn first_free(used: &str, start: u32) -> Option<u32> {
     (0..NETWORKS)
         .map(|step| (start % NETWORKS + step) % NETWORKS)
@@ -71,7 +71,7 @@ fn first_free(used: &str, start: u32) -> Option<u32> {
         })
 }
 
-// iproute2's program, which makes and removes devices and namespaces.
+// iproute2's program, which creates and removes devices and namespaces.
 
 const LIMIT: Duration = Duration::from_secs(20);
 

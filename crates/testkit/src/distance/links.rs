@@ -1,9 +1,9 @@
-//! The effect of each directed pair of places on a packet: its arrival time, or its loss. Pure; the router does the I/O.
+//! Decides for each directed pair of places when a packet arrives, or whether it is lost. Pure; the router does the I/O.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Most bytes in flight over one link; more are lost, as in a full router buffer.
+/// The most bytes in flight over one link. Further packets are lost, as in a router whose buffer is full.
 const IN_FLIGHT_BYTES: usize = 64 << 20;
 
 /// One end of a link.
@@ -11,10 +11,10 @@ const IN_FLIGHT_BYTES: usize = 64 << 20;
 pub struct Place(pub(super) usize);
 
 impl Place {
-    /// The harness's own.
+    /// The place of the harness.
     pub const HARNESS: Self = Self(0);
 
-    /// That of the member with this index, counted from 0.
+    /// Returns the place of the member with this index, counted from 0.
     #[must_use]
     pub const fn member(index: usize) -> Self {
         Self(index + 1)
@@ -32,12 +32,12 @@ pub struct Link {
     pub cut: bool,
 }
 
-/// Traffic over a link since it was made.
+/// Traffic over a link since the network was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Packets that arrived.
     pub packets: u64,
-    /// Their bytes, headers included.
+    /// The bytes of these packets, including headers.
     pub bytes: u64,
     /// Packets that did not arrive.
     pub lost_packets: u64,
@@ -48,7 +48,7 @@ struct State {
     link: Link,
     traffic: Traffic,
     in_flight_bytes: usize,
-    /// Arrival of the previous packet: order is kept, even when the delay becomes shorter.
+    /// Arrival time of the previous packet. The order of packets is kept even if the delay becomes shorter.
     last_due: Option<Instant>,
 }
 
@@ -68,13 +68,13 @@ impl Links {
         }
     }
 
-    /// A link's current settings.
+    /// Returns a link's current settings.
     #[must_use]
     pub fn link(&self, from: Place, to: Place) -> Link {
         self.states[self.slot(from, to)].link
     }
 
-    /// The traffic over a link.
+    /// Returns the traffic over a link.
     #[must_use]
     pub fn traffic(&self, from: Place, to: Place) -> Traffic {
         self.states[self.slot(from, to)].traffic
@@ -90,7 +90,7 @@ impl Links {
         self.link_mut(from, to).loss = loss;
     }
 
-    /// Cuts the direction from one place to the other, including packets in flight. The other direction stays as it is.
+    /// Cuts the direction from one place to the other, including packets in flight. The other direction is unchanged.
     pub fn cut(&mut self, from: Place, to: Place) {
         self.link_mut(from, to).cut = true;
     }
@@ -100,7 +100,7 @@ impl Links {
         self.link_mut(from, to).cut = false;
     }
 
-    /// Ends all cuts and all loss. Delays stay.
+    /// Ends all cuts and all loss. Delays are unchanged.
     pub fn restore_all(&mut self) {
         for state in &mut self.states {
             state.link.cut = false;
@@ -108,8 +108,8 @@ impl Links {
         }
     }
 
-    /// A packet of `len` bytes leaves at `now`: its arrival time, or `None` when it is lost. `chance` is a random number from 0 to 1 for
-    /// this packet.
+    /// Sends a packet of `len` bytes at `now`. Returns its arrival time, or `None` if it is lost. `chance` is a random number from 0 to
+    /// 1 for this packet.
     pub(super) fn send(
         &mut self,
         (from, to): (Place, Place),
@@ -131,7 +131,7 @@ impl Links {
         Some(due)
     }
 
-    /// A packet sent by [`Self::send`] reaches its end; true if it is delivered there.
+    /// Ends the transmission of a packet after [`Self::send`]. Returns whether the packet is delivered.
     pub(super) fn arrive(&mut self, from: Place, to: Place, len: usize) -> bool {
         let slot = self.slot(from, to);
         let state = &mut self.states[slot];
@@ -159,12 +159,12 @@ impl Links {
     }
 }
 
-// Items in flight: they come out at their time, in the order of insertion where times are equal. Pure.
+// Items in flight. They are returned at their due time, and in the order of insertion if due times are equal. Pure.
 
-/// Items with the time at which each comes out.
+/// Items that are each returned at their due time.
 #[derive(Debug)]
 pub struct DelayLine<T> {
-    /// By due time and number.
+    /// By due time and by number of insertion.
     under_way: BTreeMap<(Instant, u64), T>,
     pushed: u64,
 }
@@ -185,13 +185,13 @@ impl<T> DelayLine<T> {
         self.pushed += 1;
     }
 
-    /// Takes the first item that is due by `now`.
+    /// Removes and returns the first item that is due by `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<T> {
         let first = self.under_way.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// The due time of the next item.
+    /// Returns the due time of the next item.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let ((due, _), _) = self.under_way.first_key_value()?;

@@ -1,9 +1,9 @@
-//! A network with distance between processes with real sockets: one network namespace with one TUN device per place, and a router thread.
-//! The router delivers every packet after the delay of its link.
+//! A network with delays between real processes with real sockets. Each place is one network namespace with one TUN device. A router thread
+//! delivers every packet after the delay of its link.
 //!
 //! Delay, loss and cuts are set for each direction separately, while processes communicate. The harness has its own address in the same
-//! network, without delay, so that it reaches all ports. Dropping the network removes everything; the next harness removes the remains of a
-//! killed one. It needs root, `ip` and `/dev/net/tun`, but no traffic shaping in the kernel.
+//! network, without delay, so that it reaches all ports. Dropping the network removes everything. If a harness is killed, the next one
+//! removes what it left. Requires root, `ip` and `/dev/net/tun`, but no traffic shaping in the kernel.
 
 mod address_plan;
 mod links;
@@ -24,10 +24,10 @@ pub use crate::distance::links::{DelayLine, Link, Links, Place, Traffic};
 use crate::distance::namespace::{Namespace, Wire};
 use crate::distance::router::Router;
 
-/// A network of places. End the processes inside it before dropping it: they would lose their network.
+/// A network of places. End the processes inside before dropping it, because they lose their network.
 #[derive(Debug)]
 pub struct DistanceNetwork {
-    // Dropped first, with its wires: a namespace ends with its last device and process.
+    // Dropped first, with its devices: a namespace ends with its last device and process.
     _router: Router,
     namespaces: Vec<Namespace>,
     plan: AddressPlan,
@@ -35,10 +35,10 @@ pub struct DistanceNetwork {
 }
 
 impl DistanceNetwork {
-    /// Makes a network of `members` places, plus the harness's own. No link has a delay yet.
+    /// Creates a network of `members` places, plus a place for the harness. No link has a delay yet.
     ///
     /// # Errors
-    /// What the machine lacks, with what to do; or the output of `ip`.
+    /// If the machine lacks a requirement, with what to do; or if `ip` fails, with its output.
     pub fn build(members: usize) -> Result<Self> {
         check_needs()?;
         namespace::remove_stale()?;
@@ -60,29 +60,29 @@ impl DistanceNetwork {
         })
     }
 
-    /// The number of places without the harness's.
+    /// Returns the number of places, not counting the harness's place.
     #[must_use]
     pub fn size(&self) -> usize {
         self.namespaces.len()
     }
 
-    /// The address of a place. Each place has its own ports.
+    /// Returns the address of a place. Each place has its own ports.
     #[must_use]
     pub fn address(&self, place: Place) -> Ipv4Addr {
         self.plan.address(place)
     }
 
-    /// The words to put before a command line so that it runs at the place of member `index`.
+    /// Returns the words to put before a command line so that it runs at the place of member `index`.
     #[must_use]
     pub fn wrapper(&self, index: usize) -> [&str; 2] {
-        // Not `ip netns exec`: it gives each process copies of all mounts, so that no disk could be unmounted.
+        // Not `ip netns exec`: it copies all mounts for each process, so that no disk could be unmounted.
         ["nsenter", self.namespaces[index].option()]
     }
 
-    /// Runs `work` on its own thread at the place of member `index`: its sockets are made there.
+    /// Runs `work` on a separate thread at the place of member `index`, so that its sockets are created there.
     ///
     /// # Errors
-    /// When the thread cannot be started. A failure to enter the place is the thread's own result.
+    /// If the thread cannot be started. A failure to enter the place is in the thread's result.
     pub fn enter<T: Send + 'static>(
         &self,
         index: usize,
@@ -96,7 +96,7 @@ impl DistanceNetwork {
         use_them(&mut self.links.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sets the one-way delay of every pair of members by region: `inside` within one, `across` between two.
+    /// Sets the one-way delay between all pairs of members: `inside` within a region, `across` between two regions.
     pub fn set_distances<R: PartialEq>(&self, regions: &[R], inside: Duration, across: Duration) {
         self.links(|links| {
             for (from, here) in regions.iter().enumerate() {
@@ -109,10 +109,10 @@ impl DistanceNetwork {
     }
 }
 
-/// Checks what a distance network needs on this machine.
+/// Checks this machine's requirements for a distance network.
 ///
 /// # Errors
-/// With what is missing, and what to do.
+/// If a requirement is missing; the message says what to do.
 pub fn check_needs() -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),

@@ -1,5 +1,5 @@
-//! Network namespaces whose names identify the harness that made them. The next harness thus finds those of an ended one reliably, and
-//! removes them with the processes still running inside.
+//! Network namespaces whose names identify the harness that created them. So a later harness recognises the namespaces of an ended one,
+//! and removes them together with the processes that still run inside.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ use crate::distance::address_plan::{AddressPlan, ip};
 use crate::distance::links::Place;
 use crate::owner::Owner;
 
-/// Where `ip netns` keeps the names.
+/// The folder in which `ip netns` keeps the names of namespaces.
 const FOLDER: &str = "/run/netns";
 
 /// A namespace; its name is removed when this is dropped.
@@ -28,7 +28,7 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    /// A new one with only a loopback device, which is down.
+    /// Creates a namespace with only a loopback device, which is down.
     pub(super) fn make() -> Result<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let owner = Owner::this_process()?;
@@ -38,7 +38,7 @@ impl Namespace {
         Ok(Self { name, option })
     }
 
-    /// The `nsenter` option that enters it.
+    /// Returns the `nsenter` option that enters this namespace.
     pub(super) fn option(&self) -> &str {
         &self.option
     }
@@ -47,7 +47,7 @@ impl Namespace {
         &self.name
     }
 
-    /// Runs `work` on a new thread inside.
+    /// Runs `work` on a new thread inside this namespace.
     pub(super) fn enter<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -67,7 +67,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // The next harness removes it as stale if this fails.
+        // If this fails, the next harness removes the namespace as stale.
         let _ = ip(&["netns", "delete", &self.name]);
     }
 }
@@ -80,7 +80,7 @@ pub(super) fn remove_stale() -> Result<()> {
     for entry in entries {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if Owner::of(&name).is_some_and(|owner| owner.is_gone()) {
-            // Another harness may be doing the same.
+            // Another harness may be removing the same namespace.
             let left = ip(&["netns", "pids", &name]).unwrap_or_default();
             for pid in left.lines().filter_map(|line| line.trim().parse().ok()) {
                 if let Some(pid) = Pid::from_raw(pid) {
@@ -93,16 +93,16 @@ pub(super) fn remove_stale() -> Result<()> {
     Ok(())
 }
 
-// The TUN device of a place: packets sent there are read here, and packets written here arrive there. A device ends with its wire or its
-// process.
+// The TUN device of a place. Packets that are sent to the place are read here, and packets written here arrive at the place. A device
+// ends with its `Wire` or its process.
 
 /// The device's name inside a namespace.
 const NAME: &str = "wire";
-/// The harness's device is next to the machine's own and those of other harnesses: the kernel assigns a number.
+/// The harness's device is next to the machine's own devices and those of other harnesses, so the kernel assigns a number.
 const NAME_OF_HARNESS: &str = "witness%d";
-/// Bytes of a packet, as on an Ethernet.
+/// The most bytes of a packet, as in Ethernet.
 pub(super) const MTU: usize = 1500;
-/// Most packets that wait for the router; the kernel's default, 500, is less than a TCP burst at a long distance.
+/// The most packets that wait for the router. The kernel's default, 500, is less than a TCP burst over a long distance.
 const QUEUED_PACKETS: &str = "10000";
 
 /// The TUN device of one place.
@@ -111,7 +111,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// The harness's, next to the machine's own devices.
+    /// Creates the harness's device, next to the machine's own devices.
     pub(super) fn of_harness(plan: &AddressPlan) -> Result<Self> {
         let wire = Self::make(NAME_OF_HARNESS)?;
         let name = wire.device.name()?;
@@ -119,7 +119,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// That of `place`, inside its namespace.
+    /// Creates the device of `place`, inside its namespace.
     pub(super) fn inside(namespace: &Namespace, plan: &AddressPlan, place: Place) -> Result<Self> {
         let making = namespace.enter(|| Self::make(NAME))?;
         let wire = making

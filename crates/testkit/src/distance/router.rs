@@ -1,5 +1,5 @@
-//! The thread that carries packets between the wires. It waits in one call for packets and for the next arrival time, with a precision of
-//! some tens of microseconds.
+//! The thread that carries packets between the devices of the places. One call waits for packets and for the next arrival time, with a
+//! precision of some tens of microseconds.
 
 use std::net::Ipv4Addr;
 use std::num::NonZeroU64;
@@ -16,16 +16,16 @@ use crate::distance::address_plan::AddressPlan;
 use crate::distance::links::{DelayLine, Links, Place};
 use crate::distance::namespace::{MTU, Wire};
 
-/// Packets read from one wire before the others have their turn.
+/// How many packets are read from one device before the others have their turn.
 const TURN: usize = 64;
-/// Longest time to notice a stop.
+/// The longest time until the router observes that it should stop.
 const STOP_PATIENCE: Duration = Duration::from_millis(50);
-/// The highest priority: late packets would be measured as distance.
+/// The highest priority: a delay of the router would be measured as distance.
 const NICENESS: i32 = -20;
 /// How late the kernel may wake a thread to save wake-ups; 50 µs by default.
 const TIMER_SLACK_NS: Option<NonZeroU64> = NonZeroU64::new(1);
 
-/// The running router. Dropping it ends the router and its wires.
+/// The running router. Dropping it ends the router and removes its devices.
 #[derive(Debug)]
 pub(super) struct Router {
     stop: Arc<AtomicBool>,
@@ -47,7 +47,7 @@ struct Carrier {
 }
 
 impl Router {
-    /// Starts the router; wire `n` is that of place `n`.
+    /// Starts the router; wire `n` is the device of place `n`.
     pub(super) fn start(
         wires: Vec<Wire>,
         plan: AddressPlan,
@@ -84,7 +84,7 @@ impl Drop for Router {
 
 impl Carrier {
     fn carry(mut self, stop: &AtomicBool) {
-        // Both concern this thread only. Without them it works, slightly later.
+        // Both calls affect only this thread. If they fail, the router works, but delivers slightly later.
         let _ = rustix::thread::set_current_timer_slack(TIMER_SLACK_NS);
         let _ = rustix::process::setpriority_process(None, NICENESS);
         while !stop.load(Ordering::Relaxed) {
@@ -108,12 +108,12 @@ impl Carrier {
         let arrives = links.arrive(*from, *to, bytes.len());
         drop(links);
         if arrives {
-            // A full or removed device loses it, as any network may.
+            // If the device is full or removed, the packet is lost, as in any network.
             let _ = self.wires[to.0].device.send(bytes);
         }
     }
 
-    /// Waits until a wire has packets or something is due.
+    /// Waits until a device has packets or a packet is due. Returns the places whose devices have packets.
     fn readable(&self) -> Vec<Place> {
         let wait = self.under_way.next_due().map_or(STOP_PATIENCE, |due| {
             due.saturating_duration_since(Instant::now())
@@ -125,7 +125,7 @@ impl Carrier {
             .map(|wire| PollFd::new(&wire.device, PollFlags::IN))
             .collect();
         let timeout = Timespec::try_from(wait).ok();
-        // An interrupted wait is a short one.
+        // If the wait is interrupted, it just ends earlier.
         let _ = poll(&mut waiting, timeout.as_ref());
         let ready = waiting.iter().enumerate();
         ready
@@ -134,7 +134,7 @@ impl Carrier {
             .collect()
     }
 
-    /// Reads a wire's packets, up to its turn.
+    /// Reads packets from a device, at most `TURN`.
     fn take(&mut self, from: Place) {
         for _ in 0..TURN {
             let Ok(len) = self.wires[from.0].device.recv(&mut self.buffer) else {
@@ -161,7 +161,7 @@ impl Carrier {
 const VERSION_4: u8 = 4;
 const DESTINATION: std::ops::Range<usize> = 16..20;
 
-/// The destination of an IPv4 packet; `None` for others (the kernel also sends IPv6 housekeeping).
+/// Returns the destination of an IPv4 packet; `None` for other packets (the kernel also sends IPv6 packets by itself).
 pub(super) fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
     if packet.first()? >> 4 != VERSION_4 {
         return None;

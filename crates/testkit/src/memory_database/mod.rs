@@ -1,8 +1,8 @@
 //! An in-memory database for the demonstration, the tests and the benches.
 //!
-//! It locks rows until the commit, as MySQL does. It refuses a row that differs from the log's, a row locked by another session, a
-//! duplicate key, and a commit out of log order. One intended weakness: keys are compared bytewise, whatever the collation of their
-//! columns.
+//! It locks rows until the commit, as MySQL does. It refuses a row that differs from the log's row, a row locked by another
+//! session, a duplicate key, and a commit out of the log's order. It deliberately compares keys bytewise, whatever the collation of
+//! their columns.
 
 mod row;
 mod rows;
@@ -21,16 +21,16 @@ use crate::memory_database::rows::Rows;
 pub use crate::memory_database::session::MemorySession;
 use crate::memory_database::table::Table;
 
-/// The point of a planned crash.
+/// When a planned crash occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashPoint {
-    /// At this call of a session, counted from 1 on over all sessions.
+    /// At this call of a session. Calls are counted from 1 on over all sessions.
     pub call: u64,
-    /// Whether the call takes effect first; it returns an error either way.
+    /// Whether the call takes effect before the crash. It returns an error in either case.
     pub after: bool,
 }
 
-/// The database. Clones are the same one.
+/// The in-memory database. Clones share one database.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBackend {
     state: Arc<Mutex<State>>,
@@ -39,7 +39,7 @@ pub struct MemoryBackend {
 #[derive(Debug, Default)]
 struct State {
     tables: HashMap<TableName, Table>,
-    /// Tables after given statements.
+    /// Shapes of tables after given statements.
     after: HashMap<String, TableShape>,
     statements: Vec<String>,
     rows: Rows,
@@ -69,27 +69,27 @@ impl State {
 }
 
 impl MemoryBackend {
-    /// Makes a table, or changes its shape; its rows stay as they are.
+    /// Creates a table, or changes its shape; its rows are unchanged.
     pub fn put_table(&self, shape: TableShape) {
         self.state().put(shape);
     }
 
-    /// Sets the shape of the table that this exact statement of the log makes or changes.
+    /// Sets the shape of the table that the log creates or changes with exactly this statement.
     pub fn on_statement(&self, statement: &str, shape: TableShape) {
         self.state().after.insert(statement.to_owned(), shape);
     }
 
-    /// The executed statements, in order.
+    /// Returns the executed statements, in order.
     pub fn statements(&self) -> Vec<String> {
         self.state().statements.clone()
     }
 
-    /// The number of committed transactions: a reader sees this prefix of the log.
+    /// Returns the number of committed transactions: the length of the log's prefix that a reader sees.
     pub fn committed(&self) -> u128 {
         self.state().executed.count()
     }
 
-    /// All committed rows of a table, in the order of their keys' bytes.
+    /// Returns all committed rows of a table, in the order of their keys' bytes.
     pub fn rows(&self, table: &TableName) -> Vec<Row> {
         let state = self.state();
         let Some(table) = state.tables.get(table) else {
@@ -102,12 +102,12 @@ impl MemoryBackend {
             .collect()
     }
 
-    /// Session calls so far.
+    /// Returns the number of session calls so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Crashes at a later call: all sessions and all uncommitted changes are lost.
+    /// Plans a crash at a later call: all sessions and all uncommitted changes are lost.
     pub fn crash_at(&self, point: CrashPoint) {
         self.state().crash_at = Some(point);
     }
@@ -140,7 +140,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn blockers(&self, _: SessionId) -> Result<Option<Vec<SessionId>>, BackendError> {
-        // A locked row is refused: sessions never wait for each other here.
+        // Sessions never wait for each other here, since a locked row is refused.
         Ok(Some(Vec::new()))
     }
 }

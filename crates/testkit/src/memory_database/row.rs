@@ -1,14 +1,14 @@
 //! A row in memory, with its values in one allocation.
 
-/// The length field of a NULL.
+/// The length field's value for a NULL.
 const NULL: u32 = u32::MAX;
 
-/// A row's values in the order of its columns, as the log writes them.
+/// A row's values in the order of its columns, encoded as in the log.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(Box<[u8]>);
 
 impl Row {
-    /// The row of these values; `None` is NULL.
+    /// Creates a row of these values; `None` is NULL.
     pub fn of<'a>(values: impl IntoIterator<Item = Option<&'a [u8]>>) -> Self {
         let mut bytes = Vec::new();
         for value in values {
@@ -17,12 +17,12 @@ impl Row {
         Self(bytes.into())
     }
 
-    /// The row stored as these bytes.
+    /// Creates a row from its stored bytes.
     pub(super) fn from_stored(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
 
-    /// Its values.
+    /// Returns the row's values.
     pub fn values(&self) -> impl Iterator<Item = Option<&[u8]>> {
         let mut rest: &[u8] = &self.0;
         std::iter::from_fn(move || {
@@ -38,7 +38,7 @@ impl Row {
         })
     }
 
-    /// One of its values; `None` for NULL, and for a missing column.
+    /// Returns one value of the row; `None` for NULL, and for a column that the row does not have.
     pub fn value(&self, column: usize) -> Option<&[u8]> {
         self.values().nth(column).flatten()
     }

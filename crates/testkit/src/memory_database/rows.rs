@@ -1,4 +1,5 @@
-//! All rows and all values of unique keys: committed ones, and those written and locked by open transactions.
+//! All rows and all values of unique keys: the committed ones, and those that open transactions have written
+//! and locked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -10,7 +11,7 @@ use crate::memory_database::row::Row;
 /// A key's bytes: table, index, values.
 pub(super) type Key = Box<[u8]>;
 
-/// The reason for refusing a write.
+/// Why a write is refused.
 pub(super) type Complaint = &'static str;
 
 pub(super) const LOCKED: Complaint =
@@ -22,7 +23,7 @@ pub(super) const DIFFERS: Complaint = "the row differs from its image in the log
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     committed: BTreeMap<Key, Row>,
-    /// The session that locked a key, and the row that it wrote there.
+    /// Locked keys: for each key, the session that locked it, and the row that the session wrote.
     uncommitted: HashMap<Key, (SessionId, Option<Row>)>,
 }
 
@@ -55,7 +56,7 @@ impl Rows {
     }
 }
 
-/// Writes for one session.
+/// Writes rows for one session.
 #[derive(Debug)]
 pub(super) struct Pen<'a> {
     pub(super) rows: &'a mut Rows,
@@ -63,7 +64,7 @@ pub(super) struct Pen<'a> {
 }
 
 impl Pen<'_> {
-    /// Writes a key: `decide` gets the row that the session sees, and returns its replacement.
+    /// Writes a key. `decide` receives the row that the session sees, and returns the new row.
     pub(super) fn write(
         &mut self,
         key: Key,

@@ -23,7 +23,7 @@ pub struct MemorySession {
     pub(super) id: SessionId,
 }
 
-/// An error and its location.
+/// An error, and where it occurred.
 struct Wrong {
     table: Option<TableName>,
     row: Option<usize>,
@@ -41,7 +41,8 @@ impl From<Complaint> for Wrong {
 }
 
 impl MemorySession {
-    /// Runs `act`, unless the database crashes before it; it may crash after it, too. An error rolls the transaction back.
+    /// Runs `act`, unless a planned crash occurs before it. A crash may also occur after it. An error rolls the
+    /// transaction back.
     fn call(&self, act: impl FnOnce(&mut State) -> Result<(), Wrong>) -> Result<(), WriteError> {
         let lost = || {
             Err(WriteError::Lost(

@@ -17,14 +17,15 @@ pub(super) struct Table {
 pub(super) const UNREADABLE: Complaint = "the transaction's events cannot be read";
 
 impl Table {
-    /// The prefix of all keys of an index; index 0 holds the rows.
+    /// Returns the prefix of all keys of an index; index 0 contains the rows.
     pub(super) fn prefix(&self, index: usize) -> Vec<u8> {
         let mut key = self.number.to_be_bytes().to_vec();
         key.extend_from_slice(&(index as u16).to_be_bytes());
         key
     }
 
-    /// The key of the row with these values of its primary key, or with all of these values when it has none.
+    /// Returns the key of a row: the values of its primary key, or all of its values if there is no primary
+    /// key.
     fn key_of_values(&self, values: &[Option<&[u8]>]) -> Key {
         let mut key = self.prefix(0);
         for value in values {
@@ -40,7 +41,7 @@ impl Table {
         }
     }
 
-    /// `None` when a value is NULL, which equals nothing.
+    /// Returns a row's key in an index; `None` if a value is NULL, which equals no other value.
     fn key_of(&self, index: usize, shape: &KeyShape, row: &Row) -> Option<Key> {
         let mut key = self.prefix(index);
         let values: Vec<Option<&[u8]>> = row.values().collect();
@@ -84,7 +85,7 @@ impl Table {
                 }
                 old = Some(there.clone());
                 new = logged.after.map(|after| merged(there, after)).transpose()?;
-                // With another primary key it is another row.
+                // With another primary key it would be another row.
                 let stays = |new: &Row| self.key_of_row(new) == self.key_of_row(there);
                 Ok(new.clone().filter(stays))
             })?;
@@ -117,7 +118,7 @@ impl Table {
         Ok(())
     }
 
-    /// Without a primary key, equal rows are one key with a count.
+    /// Writes a row of a table without a primary key. Equal rows are stored as one key with a count.
     fn write_counted(
         &self,
         pen: &mut Pen<'_>,
@@ -144,7 +145,7 @@ impl Table {
         }
     }
 
-    /// The rows that a key and its stored value represent.
+    /// Returns the rows that a key and its stored value represent.
     pub(super) fn rows_of(&self, key: &Key, stored: &Row) -> Vec<Row> {
         if self.shape.primary_key.is_some() {
             return vec![stored.clone()];
@@ -170,7 +171,7 @@ fn count_of(row: &Row) -> u64 {
     bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// A row as an image shows it; missing columns are NULL.
+/// Returns the row in an image; missing columns are NULL.
 fn shown(image: &Image<'_>) -> Row {
     Row::of(image.values().iter().map(|value| match value {
         Value::Bytes(bytes) => Some(*bytes),
@@ -205,7 +206,7 @@ fn merged(there: &Row, after: &Image<'_>) -> Result<Row, Complaint> {
     })))
 }
 
-/// Whether a row equals the image before.
+/// Whether a stored row equals the image before.
 fn matches(before: &Image<'_>, there: &Row) -> bool {
     let mut values = there.values();
     before.values().iter().all(|value| {

@@ -1,4 +1,4 @@
-//! The tree's own client programs: SQL through `mysql`, a server's contents, and `mysqlbinlog`.
+//! MySQL's client programs: SQL through `mysql`, the contents of a server, and `mysqlbinlog`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,16 +26,17 @@ pub struct MysqlClient {
     login: Vec<String>,
 }
 
-/// The result of a statement: rows of columns, as text. NULL reads `NULL`.
+/// The result of a statement: rows of columns, as text. A NULL is the text `NULL`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows(pub Vec<Vec<String>>);
 
-/// Statements that run in the background, for tests of waiting commits. Dropping it kills the client; the server may still finish them.
+/// Statements that run in the background, for tests of waiting commits. Dropping this kills the client; the server may still execute
+/// the statements.
 #[derive(Debug)]
 pub struct PendingSql(Running);
 
 impl MysqlClient {
-    /// As `root` over a socket.
+    /// Creates a client that connects as `root` over a socket.
     #[must_use]
     pub fn over_socket(tree: &MysqlTree, socket: &Path) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl MysqlClient {
         }
     }
 
-    /// As `user` over TCP.
+    /// Creates a client that connects as `user` over TCP.
     #[must_use]
     pub fn over_tcp(tree: &MysqlTree, address: SocketAddr, user: &str, password: &str) -> Self {
         let login = vec![
@@ -56,7 +57,7 @@ impl MysqlClient {
             "--protocol=TCP".into(),
             format!("--host={}", address.ip()),
             format!("--port={}", address.port()),
-            // Without TLS the password is encrypted with the server's RSA key, which the client must be allowed to request.
+            // Without TLS, the client encrypts the password with the server's RSA key. This option allows it to request the key.
             "--get-server-public-key".into(),
         ];
         Self {
@@ -68,7 +69,7 @@ impl MysqlClient {
     /// Runs statements, separated by semicolons, and returns the rows of all of them.
     ///
     /// # Errors
-    /// With the server's message, or when they take longer than a minute.
+    /// If a statement fails (with the server's message), or if the statements take longer than a minute.
     pub fn sql(&self, statements: &str) -> Result<Rows> {
         self.sql_within(statements, STATEMENT_LIMIT)
     }
@@ -76,7 +77,7 @@ impl MysqlClient {
     /// As [`MysqlClient::sql`] with another limit.
     ///
     /// # Errors
-    /// With the server's message, or when the limit passes.
+    /// If a statement fails (with the server's message), or if the limit passes.
     pub fn sql_within(&self, statements: &str, limit: Duration) -> Result<Rows> {
         let done = bounded_run::run(label(statements), self.command()?, statements.into(), limit)?;
         Ok(Rows::parse(&done.into_text(&label(statements))?))
@@ -85,7 +86,7 @@ impl MysqlClient {
     /// Starts statements and returns immediately.
     ///
     /// # Errors
-    /// When the client cannot be started.
+    /// If the client cannot be started.
     pub fn start_sql(&self, statements: &str) -> Result<PendingSql> {
         Ok(PendingSql(Running::start(
             label(statements),
@@ -94,35 +95,36 @@ impl MysqlClient {
         )?))
     }
 
-    /// Starts a client with statements from `feed`, written while it runs. It continues after statements that the server refuses.
+    /// Starts a client whose statements `feed` writes while the client runs. The client continues after statements that the server
+    /// refuses.
     pub(super) fn fed_by(&self, feed: impl FnOnce(ChildStdin) + Send + 'static) -> Result<Running> {
         let mut command = self.command()?;
         command.args(["--force", "--unbuffered"]);
         Running::start_fed("a client at a pace", command, feed)
     }
 
-    /// The single value that a query returns.
+    /// Returns the single value of a query's result.
     ///
     /// # Errors
-    /// As [`MysqlClient::sql`], or when the answer is not one row of one column.
+    /// As [`MysqlClient::sql`], or if the result is not one row of one column.
     pub fn value(&self, query: &str) -> Result<String> {
         self.sql(query)?
             .single()
             .with_context(|| format!("unexpected answer to {query}"))
     }
 
-    /// A global variable.
+    /// Returns a global variable.
     ///
     /// # Errors
-    /// When the server has none of that name.
+    /// If the server does not have this variable.
     pub fn variable(&self, name: &str) -> Result<String> {
         self.value(&format!("SELECT @@GLOBAL.{name}"))
     }
 
-    /// A global status counter, as text.
+    /// Returns a global status counter, as text.
     ///
     /// # Errors
-    /// When the server has none of that name.
+    /// If the server does not have this counter.
     pub fn status(&self, name: &str) -> Result<String> {
         let rows = self.sql(&format!("SHOW GLOBAL STATUS LIKE '{name}'"))?;
         rows.0
@@ -132,19 +134,19 @@ impl MysqlClient {
             .with_context(|| format!("no status {name}"))
     }
 
-    /// All GTIDs that the server has executed, in its own notation without line breaks.
+    /// Returns all GTIDs that the server has executed, in the server's notation without line breaks.
     ///
     /// # Errors
     /// As [`MysqlClient::sql`].
     pub fn gtid_executed(&self) -> Result<String> {
-        // In batch mode the client writes the line breaks between sources as the two characters `\n`.
+        // In batch mode the client replaces each line break between sources by the two characters `\n`.
         Ok(self.variable("gtid_executed")?.replace("\\n", ""))
     }
 
-    /// The command line of a client that sends its standard input to this server, before further arguments.
+    /// Returns the command line of a client that sends its standard input to this server, without further arguments.
     ///
     /// # Errors
-    /// When the tree has no client program.
+    /// If the tree has no client program.
     pub fn command_line(&self) -> Result<Vec<OsString>> {
         let command = self.command()?;
         let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -163,10 +165,10 @@ impl MysqlClient {
 }
 
 impl Rows {
-    /// The value of an answer of one row with one column.
+    /// Returns the value of a result with one row and one column.
     ///
     /// # Errors
-    /// When it has another shape.
+    /// If the result has another shape.
     pub fn single(&self) -> Result<String> {
         ensure!(
             self.0.len() == 1 && self.0[0].len() == 1,
@@ -186,18 +188,18 @@ impl Rows {
 }
 
 impl PendingSql {
-    /// Whether they have ended.
+    /// Whether the client has ended.
     ///
     /// # Errors
-    /// When waiting for the client fails.
+    /// If waiting for the client fails.
     pub fn is_finished(&mut self) -> Result<bool> {
         self.0.is_finished()
     }
 
-    /// Waits for their end.
+    /// Waits until the client has ended, and returns the result.
     ///
     /// # Errors
-    /// With the server's message, or when the limit passes.
+    /// If a statement fails (with the server's message), or if the limit passes.
     pub fn finish(self, limit: Duration) -> Result<Rows> {
         Ok(Rows::parse(
             &self.0.finish(limit)?.into_text("the background SQL")?,
@@ -205,7 +207,7 @@ impl PendingSql {
     }
 }
 
-/// A short form of statements for messages: their beginning, on one line.
+/// Returns a short form of statements for messages: their beginning, on one line.
 fn label(statements: &str) -> String {
     const LONGEST: usize = 120;
     let line = statements.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -216,20 +218,20 @@ fn label(statements: &str) -> String {
     )
 }
 
-// A server's contents, for comparing two servers.
+// The contents of a server, for comparing two servers.
 
 /// `CHECKSUM TABLE` of tables, by `schema.table`.
 pub type TableChecksums = BTreeMap<String, String>;
 
-/// `CHECKSUM TABLE` reads every row.
+/// The time limit is long, because `CHECKSUM TABLE` reads every row.
 const CHECKSUM_LIMIT: Duration = Duration::from_secs(300);
 
 impl MysqlClient {
-    /// The checksums of all tables of a schema. They depend on the rows and their format alone: equal tables of two servers of
-    /// one version have equal ones.
+    /// Returns the checksums of all tables of a schema. They depend only on the rows and their format: if two servers of one version
+    /// have equal tables, the checksums are equal.
     ///
     /// # Errors
-    /// When the schema has no table, or a table cannot be read.
+    /// If the schema has no table, or a table cannot be read.
     pub fn table_checksums(&self, schema: &str) -> Result<TableChecksums> {
         let tables = self.sql(&format!(
             "SELECT CONCAT('`', table_schema, '`.`', table_name, '`') FROM information_schema.tables \
@@ -254,7 +256,7 @@ impl MysqlClient {
     /// Waits until this server has executed all of `gtids`.
     ///
     /// # Errors
-    /// When it has not within `limit`, with what is missing.
+    /// If the server has not executed them within `limit`; with the missing GTIDs.
     pub fn wait_for_gtids(&self, gtids: &str, limit: Duration) -> Result<()> {
         let query = format!("SELECT GTID_SUBTRACT('{gtids}', @@GLOBAL.gtid_executed)");
         eventually("every transaction is executed", limit, || {
@@ -266,10 +268,10 @@ impl MysqlClient {
 }
 
 impl Mysqld {
-    /// Its binlog files, oldest first, as its index lists them.
+    /// Returns the server's binlog files, oldest first, as its index lists them.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn binlog_files(&self) -> Result<Vec<PathBuf>> {
         let index = self.data_dir().join("binlog.index");
         let text = fs::read_to_string(&index)
@@ -281,14 +283,15 @@ impl Mysqld {
     }
 }
 
-// Stock `mysqlbinlog` over binlog files, a server's or a ring member's.
+// The stock `mysqlbinlog`, for the binlog files of a server or a ring member.
 
 const READ_LIMIT: Duration = Duration::from_secs(300);
 
-/// Runs `mysqlbinlog` with `arguments` on `files` (read as one stream, in this order) and returns the result, even after a failure.
+/// Runs `mysqlbinlog` with `arguments` on `files`, which it reads as one stream in this order. Returns the result, even after a
+/// failure.
 ///
 /// # Errors
-/// When the tree has no `mysqlbinlog`, or it does not end in time.
+/// If the tree has no `mysqlbinlog`, or it does not end in time.
 pub fn mysqlbinlog<P: AsRef<Path>>(
     tree: &MysqlTree,
     arguments: &[&str],
@@ -303,10 +306,10 @@ pub fn mysqlbinlog<P: AsRef<Path>>(
 /// Reads `files`, verifies every checksum, and returns their SQL for the `mysql` client.
 ///
 /// # Errors
-/// When mysqlbinlog does not accept a file.
+/// If mysqlbinlog does not accept a file.
 pub fn verified_sql<P: AsRef<Path>>(tree: &MysqlTree, files: &[P]) -> Result<String> {
     let done = mysqlbinlog(tree, &["--verify-binlog-checksum"], files)?;
-    // mysqlbinlog only warns about some damage; here it is an error.
+    // mysqlbinlog only warns about some kinds of damage. Here they are errors.
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     anyhow::ensure!(!said.contains("ERROR"), "mysqlbinlog: {}", said.trim());
     done.into_text("mysqlbinlog")

@@ -1,4 +1,4 @@
-//! MySQL's Group Replication between servers on loopback, in single-primary mode, for comparisons.
+//! MySQL Group Replication between servers on loopback, in single-primary mode, for comparisons.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::mysqld::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 use crate::ports::free_addresses;
 use crate::wait::eventually;
 
-/// Any UUID works; it is the source in the GTIDs of all transactions.
+/// The group's name. Any UUID works; it is the source in the GTIDs of all transactions.
 const NAME: &str = "5f0c4f2e-7d3b-4b51-9a53-0d2f3f6f9a10";
 const JOIN_LIMIT: Duration = Duration::from_secs(120);
 
-/// A group, by its members' group communication addresses.
+/// A group: the group communication addresses of its members.
 #[derive(Clone, Debug)]
 pub struct Group {
     addresses: Vec<SocketAddr>,
@@ -23,10 +23,10 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group for so many servers.
+    /// Creates a group for this many servers.
     ///
     /// # Errors
-    /// When no ports are free for it.
+    /// If no ports are free.
     pub fn of(members: usize, expel_timeout: Option<u32>) -> Result<Self> {
         Ok(Self {
             addresses: free_addresses(members)?,
@@ -34,17 +34,17 @@ impl Group {
         })
     }
 
-    /// The start options of a member.
+    /// Returns the start options of a member.
     #[must_use]
     pub fn arguments() -> [&'static str; 1] {
-        // Otherwise the others connect to the machine's name.
+        // Without this option, other members connect to the machine's host name.
         ["--report-host=127.0.0.1"]
     }
 
     /// Bootstraps the group with this server as its first member and primary.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn begin(&self, server: &Mysqld) -> Result<()> {
         self.configure(0, server)?;
         server.client().sql(&format!(
@@ -54,20 +54,21 @@ impl Group {
         is_online(server)
     }
 
-    /// Joins a server with the same data, or less, as member `number`, and waits until it has everything.
+    /// Joins a server as member `number`, and waits until it has all transactions. Its data must be that
+    /// of the group, or older.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn join(&self, number: usize, server: &Mysqld) -> Result<()> {
         self.configure(number, server)?;
         server.client().sql_within(&start(), JOIN_LIMIT)?;
         is_online(server)
     }
 
-    /// The number of transactions certified by the group, from a member's counter.
+    /// Returns the number of transactions that the group has certified, from a member's counter.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn certified(server: &Mysqld) -> Result<u64> {
         let query = "SELECT count_transactions_checked FROM performance_schema.replication_group_member_stats \
                      WHERE member_id = @@server_uuid";

@@ -1,7 +1,7 @@
-//! A real mysqld for a test: its own data directory, a free port, a short socket path, GTIDs on.
+//! A real mysqld for a test, with its own data directory, a free port, a short socket path, and GTIDs.
 //!
-//! The holder of a [`Mysqld`] may start, stop, kill, pause and query it. Dropping it kills the server that it started and removes its
-//! files. It signals no other process. Every call has a time limit.
+//! The owner of a [`Mysqld`] may start, stop, kill, pause and query it. Dropping it kills the server and removes its files. It sends
+//! signals to no other process. Every call has a time limit.
 
 pub mod client;
 pub mod group_replication;
@@ -30,7 +30,7 @@ use crate::ports::free_address;
 use crate::signals;
 use crate::wait::try_eventually;
 
-/// A server that has not answered by then has failed. Generous, because a loaded machine runs recovery slowly.
+/// If a server has not answered within this time, its start has failed. The limit is long, because recovery is slow on a loaded machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const STOP_LIMIT: Duration = Duration::from_secs(90);
 
@@ -42,33 +42,34 @@ pub struct Mysqld {
     address: SocketAddr,
     child: Option<KilledOnDrop>,
     data_dir: PathBuf,
-    /// Holds the socket and the logs, and the data directory too unless the options name another place.
+    /// The folder of the socket and the logs. It also contains the data directory, unless the options name another place.
     home: TempDir,
 }
 
 impl Mysqld {
-    /// A running server with the default options.
+    /// Creates and starts a server with the default options.
     ///
     /// # Errors
-    /// When it cannot be made or started.
+    /// If the server cannot be created or started.
     pub fn launch(tree: &MysqlTree) -> Result<Self> {
         Self::launch_with(tree, MysqldOptions::default())
     }
 
-    /// A running server.
+    /// Creates and starts a server.
     ///
     /// # Errors
-    /// When it cannot be made or started.
+    /// If the server cannot be created or started.
     pub fn launch_with(tree: &MysqlTree, options: MysqldOptions) -> Result<Self> {
         let mut server = Self::prepare(tree, options)?;
         server.start()?;
         Ok(server)
     }
 
-    /// A server with a data directory that is ready, not started: for a later start, or for another starter with [`Mysqld::command_line`].
+    /// Creates a server with its data directory, but does not start it. Use [`Self::start`], or start another program with
+    /// [`Mysqld::command_line`].
     ///
     /// # Errors
-    /// When its data directory cannot be made.
+    /// If the data directory cannot be created.
     pub fn prepare(tree: &MysqlTree, options: MysqldOptions) -> Result<Self> {
         let server = Self::without_data(tree, options)?;
         match &server.options.copy_of {
@@ -78,9 +79,9 @@ impl Mysqld {
         Ok(server)
     }
 
-    /// A server whose data directory another component will make.
+    /// Creates a server whose data directory another component will create.
     pub(crate) fn without_data(tree: &MysqlTree, options: MysqldOptions) -> Result<Self> {
-        // A socket's path has at most 107 bytes, hence the short names.
+        // The path of a socket may have at most 107 bytes, so the names are short.
         let home = tempfile::Builder::new()
             .prefix("my-")
             .tempdir()
@@ -99,7 +100,7 @@ impl Mysqld {
         })
     }
 
-    /// Program and arguments that start this server, the options' own arguments last.
+    /// Returns the program and the arguments that start this server. The options' own arguments are last.
     #[must_use]
     pub fn command_line(&self) -> Vec<String> {
         let mut words: Vec<String> = self
@@ -126,7 +127,7 @@ impl Mysqld {
     /// Starts the server and waits until it answers.
     ///
     /// # Errors
-    /// When it runs already, or does not come up; the message holds the end of its error log.
+    /// If the server is running already, or does not answer in time; the message contains the end of its error log.
     pub fn start(&mut self) -> Result<()> {
         self.spawn()?;
         self.wait_until_it_answers(START_LIMIT)
@@ -135,11 +136,11 @@ impl Mysqld {
     /// Starts the server without waiting for it, for tests of the starting phase.
     ///
     /// # Errors
-    /// When it runs already or cannot be started.
+    /// If the server is running already, or cannot be started.
     pub fn spawn(&mut self) -> Result<()> {
         ensure!(self.child.is_none(), "this mysqld runs already");
         let words = self.command_line();
-        // Output before its log is open goes to the log as well.
+        // Output before the error log is open also goes to this file.
         let log = File::options()
             .create(true)
             .append(true)
@@ -158,7 +159,7 @@ impl Mysqld {
     /// Waits until the started server answers.
     ///
     /// # Errors
-    /// When it ended, or the limit passed.
+    /// If the server ended, or the limit passed.
     pub fn wait_until_it_answers(&mut self, limit: Duration) -> Result<()> {
         let client = self.client();
         let waited = try_eventually("mysqld answers", limit, || {
@@ -175,7 +176,7 @@ impl Mysqld {
     /// Stops the server with SIGTERM and waits for its end.
     ///
     /// # Errors
-    /// When it does not run or does not end in time (it is killed then).
+    /// If the server is not running, or does not end in time; it is then killed.
     pub fn stop(&mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         let mut child = self.child.take().context("this mysqld does not run")?;
@@ -192,7 +193,7 @@ impl Mysqld {
     /// Kills the server with SIGKILL, as a crash would, and waits for its end.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If the server is not running.
     pub fn kill(&mut self) -> Result<()> {
         let child = self.child.take().context("this mysqld does not run");
         child.map(drop)
@@ -207,10 +208,10 @@ impl Mysqld {
         self.start()
     }
 
-    /// Freezes the server (SIGSTOP): its connections stay open; nothing answers after this returns.
+    /// Freezes the server with SIGSTOP. After this returns, its connections stay open, and no request is answered.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If the server is not running.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
@@ -218,68 +219,68 @@ impl Mysqld {
     /// Continues a frozen server (SIGCONT).
     ///
     /// # Errors
-    /// When it does not run.
+    /// If the server is not running.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// True if the server that this fixture started is running.
+    /// Whether the server that this fixture started is running.
     pub fn is_running(&mut self) -> bool {
         self.child
             .as_mut()
             .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// The process id of the server that this fixture started.
+    /// Returns the process id of the server that this fixture started.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         self.child.as_ref().map(|child| child.id())
     }
 
-    /// Adds arguments for the next start, after the existing ones.
+    /// Adds arguments for the next start, after the existing arguments.
     pub fn add_arguments<I: IntoIterator<Item: Into<String>>>(&mut self, arguments: I) {
         self.options
             .arguments
             .extend(arguments.into_iter().map(Into::into));
     }
 
-    /// The tree that it was started from.
+    /// Returns the tree from which the server is started.
     #[must_use]
     pub fn tree(&self) -> &MysqlTree {
         &self.tree
     }
 
-    /// Its listen address: loopback, with its own port, which restarts keep.
+    /// Returns the server's listen address: loopback with a port of its own, which stays the same after restarts.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its server id.
+    /// Returns the server id.
     #[must_use]
     pub fn server_id(&self) -> u32 {
         self.options.server_id
     }
 
-    /// Its socket.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.home.path().join("sock")
     }
 
-    /// Its data directory.
+    /// Returns the path of the data directory.
     #[must_use]
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
     }
 
-    /// A client that connects as `root` over its socket.
+    /// Returns a client that connects as `root` over the socket.
     #[must_use]
     pub fn client(&self) -> MysqlClient {
         MysqlClient::over_socket(&self.tree, &self.socket())
     }
 
-    /// Its error log so far.
+    /// Returns the content of the error log so far.
     #[must_use]
     pub fn error_log(&self) -> String {
         fs::read(self.error_log_file())
@@ -303,13 +304,13 @@ impl Mysqld {
     }
 }
 
-// Data directories: initialised once per tree and version, then copied, because a copy takes a tenth of the time.
+// Data directories. They are initialised once per tree and version and then copied, because a copy takes a tenth of the time.
 
 const INITIALISE_LIMIT: Duration = Duration::from_secs(180);
-/// Small, so that copies are cheap; the server resizes it to its own setting at its start. Older versions lack the option.
+/// Small, so that copies are cheap. The server resizes the redo log to its own setting when it starts. Older versions lack the option.
 const TEMPLATE_REDO_LOG: &str = "--loose-innodb-redo-log-capacity=16M";
 
-/// Puts a freshly initialised data directory (root without a password, TLS and RSA keys generated) at `target`.
+/// Creates a freshly initialised data directory at `target`: root has no password, and TLS and RSA keys exist.
 pub(super) fn fresh(tree: &MysqlTree, target: &Path) -> Result<()> {
     copy(&template(tree)?, target)
 }
@@ -339,10 +340,10 @@ fn copy_folder(original: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The template of this tree, made on first use. One process makes it while others wait.
+/// Returns the template of this tree, which is created on first use. One process creates it while others wait.
 fn template(tree: &MysqlTree) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    // A server with a keyring is a link to one with the same template.
+    // The program of a server with a keyring is a link; both servers use the same template.
     let program = fs::canonicalize(&tree.mysqld)?;
     (program, &tree.version, TEMPLATE_REDO_LOG).hash(&mut hasher);
     let folder = MysqlTree::folder().join("templates");
@@ -388,15 +389,15 @@ fn initialise(tree: &MysqlTree, data_dir: &Path) -> Result<()> {
 pub struct MysqldOptions {
     /// `--server-id`.
     pub server_id: u32,
-    /// Appended to the command line, so that they override the fixture's own.
+    /// Arguments at the end of the command line, so that they override the fixture's own.
     pub arguments: Vec<String>,
-    /// The data directory, which outlives the fixture; `None`: in a temporary folder that is removed with it.
+    /// The data directory, which is kept; `None`: in a temporary folder that is removed with the fixture.
     pub data_dir: Option<PathBuf>,
-    /// A stopped server's data directory to start from; `None`: a freshly initialised one.
+    /// The data directory of a stopped server that is copied; `None`: a freshly initialised one.
     pub copy_of: Option<PathBuf>,
 }
 
-/// A test's server lives for seconds. Most of its start and stop time is memory for histories and caches that no test uses.
+/// Settings for a server that lives for seconds. Most of its start and stop time is for memory of histories and caches that no test uses.
 const SMALL: [&str; 15] = [
     "--innodb-buffer-pool-size=32M",
     "--innodb-log-buffer-size=4M",
@@ -427,7 +428,7 @@ impl Default for MysqldOptions {
 }
 
 impl MysqldOptions {
-    /// The defaults with this server id.
+    /// The default options with this server id.
     #[must_use]
     pub fn with_server_id(server_id: u32) -> Self {
         Self {
@@ -436,21 +437,21 @@ impl MysqldOptions {
         }
     }
 
-    /// With further arguments.
+    /// Adds further arguments.
     #[must_use]
     pub fn with_arguments<I: IntoIterator<Item: Into<String>>>(mut self, arguments: I) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// The part of the command line that does not depend on the server's folders.
+    /// Returns the arguments that do not depend on the server's folders.
     pub(super) fn arguments(&self) -> Vec<String> {
         let mut all = vec![
             format!("--server-id={}", self.server_id),
             "--log-bin=binlog".into(),
             "--gtid-mode=ON".into(),
             "--enforce-gtid-consistency=ON".into(),
-            // The project requires durable commits. These are the defaults, stated so that a test can rely on them.
+            // The project requires durable commits. These are the defaults; they are set so that a test can rely on them.
             "--sync-binlog=1".into(),
             "--innodb-flush-log-at-trx-commit=1".into(),
             // The X protocol would need its own port and socket.
@@ -463,7 +464,7 @@ impl MysqldOptions {
     }
 }
 
-/// mysqld refuses to run as root without this option.
+/// Returns `--user=root` if this process is root: mysqld refuses to run as root without it.
 pub(super) fn account_option() -> Option<String> {
     rustix::process::geteuid()
         .is_root()

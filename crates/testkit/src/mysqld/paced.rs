@@ -1,4 +1,4 @@
-//! Statements sent to a server at given times: a load of a given rate, and queries during it.
+//! Sends statements to a server at given times: a workload at a given rate, and queries during it.
 
 use std::io::Write;
 use std::process::ChildStdin;
@@ -14,21 +14,23 @@ use crate::bounded_run::Running;
 use crate::mysqld::workload::Workload;
 use crate::mysqld::{MysqlClient, Mysqld};
 
-/// After the end a client that does not answer is killed; the server may finish the statements that it received.
+/// After the end of the schedule, a client that does not answer within this time is killed. The server may still execute
+/// the statements that it received.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The schedule of statements.
+/// The times at which statements are sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// From one to the next; `None`: as fast as the server accepts them. A late one is followed by the next immediately.
+    /// The time between two statements; `None`: as fast as the server accepts them. If a statement is late, the next one
+    /// follows immediately.
     pub interval: Option<Duration>,
-    /// The first one.
+    /// When the first statement is sent.
     pub from: Instant,
-    /// Nothing is sent after this.
+    /// No statement is sent after this time.
     pub until: Instant,
 }
 
-/// A client that sends statements at a pace. Dropping it kills the client.
+/// A client that sends statements on a schedule. Dropping it kills the client.
 #[derive(Debug)]
 pub struct Paced {
     running: Running,
@@ -37,10 +39,10 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// Starts to send the result of `text` for each number from 0 on.
+    /// Starts to send `text(n)` for n = 0, 1, 2 and so on.
     ///
     /// # Errors
-    /// When the client cannot be started.
+    /// If the client cannot be started.
     pub fn start(
         client: &MysqlClient,
         pace: Pace,
@@ -72,10 +74,11 @@ impl Paced {
         })
     }
 
-    /// Waits for the end. Returns the server's answers and the number of texts sent; one more or less may be in flight.
+    /// Waits for the end of the schedule. Returns the server's answers, and the number of texts sent. One more or one
+    /// less may be in flight.
     ///
     /// # Errors
-    /// When the client stopped with an error.
+    /// If the client stopped with an error.
     pub fn finish(self) -> Result<(String, u64)> {
         let rest = self.until.saturating_duration_since(Instant::now());
         let done = self.running.finish_or_kill(rest + GRACE)?;
@@ -86,24 +89,25 @@ impl Paced {
     }
 }
 
-/// A load of one rate.
+/// A load at a given rate.
 #[derive(Clone, Copy, Debug)]
 pub struct PacedLoad {
-    /// Transactions a second of all clients together; `None`: as many as the server accepts.
+    /// Transactions per second of all clients together; `None`: as many as the server accepts.
     pub per_second: Option<f64>,
-    /// Concurrent clients.
+    /// The number of concurrent clients.
     pub clients: u32,
-    /// How long.
+    /// How long the load runs.
     pub duration: Duration,
-    /// The random seed, which also numbers the transactions: it must be unique among the loads of one server.
+    /// The random seed. It also determines the transactions' numbers, so it must be unique among the loads of one
+    /// server.
     pub seed: u32,
 }
 
 impl PacedLoad {
-    /// Runs it to its end.
+    /// Runs the load to its end.
     ///
     /// # Errors
-    /// When a client cannot be started.
+    /// If a client cannot be started.
     pub fn run(self, workload: Workload, server: &Mysqld) -> Result<()> {
         let began = Instant::now();
         let clients = f64::from(self.clients.max(1));

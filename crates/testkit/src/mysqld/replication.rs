@@ -12,20 +12,20 @@ use anyhow::{Context, Result, ensure};
 use crate::mysqld::{MysqlClient, Mysqld};
 use crate::wait::eventually;
 
-/// The account that replicas log in with.
+/// The account of replicas.
 pub const REPLICATION_USER: &str = "replication";
-/// Its password.
+/// The password of this account.
 pub const REPLICATION_PASSWORD: &str = "replication-password";
 
-/// A semi-sync source that waits indefinitely rather than turning asynchronous.
+/// The timeout of a semi-sync source that waits indefinitely rather than falling back to asynchronous replication.
 const ENDLESS_TIMEOUT_MS: u64 = 4_294_967_295;
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
 impl MysqlClient {
-    /// Creates the account of replicas and ring members. Call it before servers are copied from this one.
+    /// Creates the account of replicas and ring members. Call it before this server's data is copied for other servers.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn create_replication_user(&self) -> Result<()> {
         self.sql(&format!(
             "CREATE USER '{REPLICATION_USER}'@'%' IDENTIFIED BY '{REPLICATION_PASSWORD}'; \
@@ -37,7 +37,7 @@ impl MysqlClient {
     /// Makes this server a lossless semi-sync source (AFTER_SYNC) that waits indefinitely for `replicas` acknowledgements.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn enable_semi_sync_source(&self, replicas: u32) -> Result<()> {
         self.install_plugin("rpl_semi_sync_source", "semisync_source.so")?;
         self.sql(&format!(
@@ -53,7 +53,7 @@ impl MysqlClient {
     /// Loads a plugin unless it is loaded.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn install_plugin(&self, name: &str, library: &str) -> Result<()> {
         let known = self.value(&format!(
             "SELECT COUNT(*) FROM information_schema.plugins WHERE plugin_name = '{name}'"
@@ -69,7 +69,7 @@ impl MysqlClient {
     /// Waits until a status counter has this value.
     ///
     /// # Errors
-    /// When it has not within `limit`.
+    /// If the counter does not have the value within `limit`.
     pub fn wait_for_status(&self, name: &str, value: &str, limit: Duration) -> Result<()> {
         eventually(&format!("status {name} is {value}"), limit, || {
             let now = self.status(name)?;
@@ -80,10 +80,10 @@ impl MysqlClient {
 }
 
 impl Mysqld {
-    /// Makes this server a replica of `source` by GTID, a semi-sync one if `semi_sync`, and waits until it is connected.
+    /// Makes this server a GTID replica of `source`, and waits until it is connected. `semi_sync`: as a semi-sync replica.
     ///
     /// # Errors
-    /// When it does not connect; the message holds the replica's status.
+    /// If the replica does not connect; the message contains its status.
     pub fn replicate_from(&self, source: &Mysqld, semi_sync: bool) -> Result<()> {
         let client = self.client();
         if semi_sync {
@@ -106,19 +106,19 @@ impl Mysqld {
     }
 }
 
-// A power cut under a mysqld: it is killed, and InnoDB's unsynced redo log is lost.
+// A power cut of a mysqld: the server is killed, and InnoDB's unsynced redo log is lost.
 
 /// Size of a block of the redo log.
 const BLOCK: u64 = 512;
-/// Blocks at the start of a redo log file without log. The first holds the file's start LSN, from byte 8 on.
+/// Blocks at the start of a redo log file that contain no log records. Byte 8 of the first one begins the file's start LSN.
 const HEADER_BLOCKS: u64 = 4;
 
 impl Mysqld {
-    /// Kills the server and removes the redo log that it wrote without syncing, which a power cut may lose. Data files stay, since InnoDB
-    /// syncs the log before the pages that it describes.
+    /// Kills the server, and removes redo log that it wrote without syncing, since a power cut may lose it. Data files are unchanged,
+    /// since InnoDB syncs the redo log before the pages that it describes.
     ///
     /// # Errors
-    /// When the server does not report its synced LSN, or the log cannot be cut.
+    /// If the server does not report its synced LSN, or the log cannot be changed.
     pub fn cut_power(&mut self) -> Result<()> {
         let forced: u64 = self
             .client()
@@ -136,7 +136,7 @@ impl Mysqld {
     }
 }
 
-/// Zeroes the blocks of a redo log file that hold nothing before `forced`.
+/// Zeroes the blocks of a redo log file that contain only log from `forced` on.
 fn forget_beyond(path: &Path, forced: u64) -> Result<()> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     let length = file.metadata()?.len();

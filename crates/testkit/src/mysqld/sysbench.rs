@@ -1,8 +1,9 @@
-//! sysbench's `oltp_write_only` against a server: the load of the fault tests and of the commit latency comparison.
+//! Runs sysbench's `oltp_write_only` against a server, as the load of fault tests and of the commit latency comparison.
 //!
-//! It logs in as `root` over the server's socket. Debian's sysbench uses MariaDB's client library, which loads `caching_sha2_password` from
-//! its own plugin folder: in an unpacked tree `$MARIADB_PLUGIN_DIR` must name it. Over a socket the password is sent as it is; over TCP
-//! without TLS the library requests the server's RSA key itself. Both were tested on 9.7.4; TLS needs certificate files for the client.
+//! It connects as `root` over the server's socket. Debian's sysbench uses MariaDB's client library, which loads `caching_sha2_password`
+//! from its own plugin folder. For an unpacked tree, `$MARIADB_PLUGIN_DIR` must name this folder. Over a socket the password is sent in
+//! clear text. Over TCP without TLS the library requests the server's RSA key itself. Both were tested with 9.7.4. TLS needs certificate
+//! files for the client.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,29 +16,29 @@ use crate::bounded_run::Running;
 use crate::mysql_tree::MysqlTree;
 use crate::mysqld::Mysqld;
 
-/// Time beyond a run's own duration before it counts as hung.
+/// How much longer than its duration a run may take before it counts as hung.
 const GRACE: Duration = Duration::from_secs(60);
 const PREPARE_LIMIT: Duration = Duration::from_secs(300);
 const SCHEMA: &str = "sbtest";
 
-/// A load that is not started yet.
+/// The settings of a load.
 #[derive(Clone, Debug)]
 pub struct Sysbench {
     tree: MysqlTree,
     socket: PathBuf,
     /// Number of tables.
     pub tables: u32,
-    /// Rows in each.
+    /// Rows in each table.
     pub table_size: u32,
     /// Client threads.
     pub threads: u32,
     /// Duration of the run.
     pub duration: Duration,
-    /// Ends it earlier, after so many transactions.
+    /// Ends the run earlier, after this many transactions.
     pub events: Option<u64>,
 }
 
-/// A running load. Dropping it kills it.
+/// A running load. Dropping it kills sysbench.
 #[derive(Debug)]
 pub struct SysbenchRun {
     running: Running,
@@ -45,8 +46,8 @@ pub struct SysbenchRun {
 }
 
 impl Sysbench {
-    /// A small load on `server`: 4 tables of 10,000 rows, one thread, ten seconds. Rows are chosen uniformly, to measure the commit and not
-    /// waits for a few hot rows.
+    /// Creates a small load on `server`: 4 tables of 10,000 rows, one thread, ten seconds. Rows are chosen uniformly, so that the commit is
+    /// measured and not the wait for a few contended rows.
     #[must_use]
     pub fn on(server: &Mysqld) -> Self {
         Self {
@@ -60,44 +61,44 @@ impl Sysbench {
         }
     }
 
-    /// The schema of its tables.
+    /// Returns the schema of the tables.
     #[must_use]
     pub fn schema() -> &'static str {
         SCHEMA
     }
 
-    /// With this many client threads.
+    /// Sets the number of client threads.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Running this long.
+    /// Sets the duration.
     #[must_use]
     pub fn duration(mut self, duration: Duration) -> Self {
         self.duration = duration;
         self
     }
 
-    /// Ends after so many transactions, if the time has not passed before.
+    /// Ends the run after this many transactions, if its duration has not passed before.
     #[must_use]
     pub fn events(mut self, events: u64) -> Self {
         self.events = Some(events);
         self
     }
 
-    /// With this many tables of this many rows.
+    /// Sets the number of tables, and of rows in each.
     #[must_use]
     pub fn tables(mut self, tables: u32, rows: u32) -> Self {
         (self.tables, self.table_size) = (tables, rows);
         self
     }
 
-    /// Makes the schema and the tables.
+    /// Creates the schema and the tables.
     ///
     /// # Errors
-    /// With sysbench's message.
+    /// If sysbench fails; with its message.
     pub fn prepare(&self, server: &Mysqld) -> Result<()> {
         server
             .client()
@@ -107,18 +108,18 @@ impl Sysbench {
         bounded_run::text("sysbench prepare", command, PREPARE_LIMIT).map(drop)
     }
 
-    /// Runs it to its end.
+    /// Runs the load to its end.
     ///
     /// # Errors
-    /// When it fails, with sysbench's message, or hangs.
+    /// If sysbench fails (with its message) or hangs.
     pub fn run(&self) -> Result<SysbenchReport> {
         self.start()?.finish()
     }
 
-    /// Starts it and returns immediately.
+    /// Starts the load and returns immediately.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If sysbench cannot be started.
     pub fn start(&self) -> Result<SysbenchRun> {
         let mut command = self.command()?;
         command.args(["--histogram=on", "run"]);
@@ -138,7 +139,7 @@ impl Sysbench {
             .sysbench_scripts
             .as_ref()
             .context("the sysbench of this MySQL comes without oltp_write_only.lua")?;
-        // The script includes its neighbours by module name.
+        // The script includes other scripts of its folder by module name.
         command.env("LUA_PATH", scripts.join("?.lua"));
         if let Some(plugins) = &self.tree.client_plugin_dir {
             command.env("MARIADB_PLUGIN_DIR", plugins);
@@ -159,21 +160,21 @@ impl Sysbench {
 }
 
 impl SysbenchRun {
-    /// True if it has ended.
+    /// Whether the run has ended.
     ///
     /// # Errors
-    /// When waiting for sysbench fails.
+    /// If waiting for sysbench fails.
     pub fn is_finished(&mut self) -> Result<bool> {
         self.running.is_finished()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the run.
     ///
     /// # Errors
-    /// When it failed, with sysbench's message, or hangs.
+    /// If sysbench failed (with its message) or hangs.
     pub fn finish(self) -> Result<SysbenchReport> {
         let done = self.running.finish(self.limit)?;
-        // sysbench prints its failure on either stream.
+        // sysbench may print its failure on either stream.
         let said = format!(
             "{}\n{}",
             String::from_utf8_lossy(&done.stdout),
@@ -195,22 +196,22 @@ impl SysbenchRun {
 
 // A parser of the report that sysbench 1.0 prints at the end of a run. Pure.
 
-/// The result of one run. A latency is that of a whole transaction, in milliseconds.
+/// The result of one run. Latencies are of whole transactions, in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SysbenchReport {
-    /// Transactions in all.
+    /// The total number of transactions.
     pub transactions: u64,
     /// Transactions per second.
     pub transactions_per_second: f64,
     /// The mean latency.
     pub latency_mean_ms: f64,
-    /// The median. Percentiles come from sysbench's histogram, whose steps are below 2 %.
+    /// The median. Percentiles are from sysbench's histogram, whose steps are below 2 %.
     pub latency_p50_ms: f64,
-    /// 95 in a hundred are at most this long.
+    /// 95 % of the latencies are at most this long.
     pub latency_p95_ms: f64,
-    /// 99 in a hundred are at most this long.
+    /// 99 % of the latencies are at most this long.
     pub latency_p99_ms: f64,
-    /// The longest.
+    /// The longest latency.
     pub latency_max_ms: f64,
 }
 
@@ -218,7 +219,7 @@ impl SysbenchReport {
     /// Reads the output of a run with `--histogram=on`.
     ///
     /// # Errors
-    /// When a line is missing: the run was cut short, or the sysbench version differs.
+    /// If a line is missing: the run was cut short, or the version of sysbench differs.
     pub fn parse(text: &str) -> Result<Self> {
         let histogram: Vec<(f64, u64)> = text.lines().filter_map(bucket).collect();
         let (transactions, transactions_per_second) = count_and_rate(text, "transactions:")?;
@@ -237,14 +238,14 @@ impl SysbenchReport {
     }
 }
 
-/// `       0.677 |************************                 130`
+/// Parses a line of the histogram, such as `       0.677 |************************                 130`.
 fn bucket(line: &str) -> Option<(f64, u64)> {
     let (value, rest) = line.split_once('|')?;
     let count = rest.trim_start_matches(|c: char| c == '*' || c.is_whitespace());
     Some((value.trim().parse().ok()?, count.trim().parse().ok()?))
 }
 
-/// The upper bound of the percentile's bucket: [`nearest_rank`](crate::statistics::nearest_rank) of counted values.
+/// Returns the upper bound of the percentile's bucket: [`nearest_rank`](crate::statistics::nearest_rank) of counted values.
 fn percentile(histogram: &[(f64, u64)], hundredth: u64) -> Option<f64> {
     let all: u64 = histogram.iter().map(|(_, count)| count).sum();
     let wanted = (all * hundredth).div_ceil(100);

@@ -1,6 +1,6 @@
-//! Loads for appliers: sysbench's writes, C5's insert-only and adversarial workloads, one hot row, TPC-C's two hot transactions in small,
-//! and inserts with schema changes. Each makes its tables, then runs transactions from a few concurrent clients. The same seed gives the
-//! same statements.
+//! Workloads for appliers: sysbench's writes, C5's insert-only and adversarial workloads, updates of one row, a reduced version of TPC-C's
+//! two most frequent transactions, and inserts with schema changes. Each workload creates its tables, then runs transactions from a few
+//! concurrent clients. The same seed results in the same statements.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use fastrand::Rng;
 use crate::mysqld::sysbench::Sysbench;
 use crate::mysqld::{MysqlClient, Mysqld};
 
-/// One of the loads.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
-    /// sysbench's `oltp_write_only`: five statements on uniformly chosen rows.
+    /// sysbench's `oltp_write_only`: five statements per transaction, on uniformly chosen rows.
     OltpWriteOnly,
     /// Unique inserts only: no transactions conflict.
     InsertOnly,
-    /// Updates of one row only: no two transactions can run in parallel.
+    /// Only updates of one row: no two transactions can run in parallel.
     HotRow,
-    /// Unique inserts, then an update of one row: all transactions conflict, in their last row only.
+    /// Unique inserts, then an update of one row: all transactions conflict, but only in their last row.
     Adversarial,
-    /// NewOrder and Payment, half and half, on few warehouses; hot rows are written as late as possible.
+    /// NewOrder and Payment in equal parts, on few warehouses. Contended rows are written as late as possible.
     NewOrderPayment,
-    /// Inserts into eight tables; with every hundred of them a schema change on another table, and an XA transaction.
+    /// Inserts into eight tables. After every hundred inserts, a schema change of another table, and an XA transaction.
     SchemaChanges,
 }
 
 /// Limit for one client's statements.
 const LIMIT: Duration = Duration::from_secs(600);
-/// sysbench's tables and their rows.
+/// The number of sysbench's tables, and of rows in each.
 const SYSBENCH_TABLES: (u32, u32) = (4, 10_000);
-/// Tables that are written to while others change.
+/// The number of tables that receive inserts while other tables are changed.
 const CHANGES_BESIDE: u64 = 8;
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Self; 6] = [
         Self::OltpWriteOnly,
         Self::InsertOnly,
@@ -46,7 +46,7 @@ impl Workload {
         Self::SchemaChanges,
     ];
 
-    /// Its name in figures and on command lines.
+    /// Returns the workload's name in figures and on command lines.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Workload {
         }
     }
 
-    /// The schema of its tables.
+    /// Returns the schema of the workload's tables.
     #[must_use]
     pub fn schema(self) -> &'static str {
         match self {
@@ -68,10 +68,10 @@ impl Workload {
         }
     }
 
-    /// Makes its tables with their initial rows.
+    /// Creates the workload's tables with their initial rows.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn prepare(self, server: &Mysqld) -> Result<()> {
         let (client, schema) = (server.client(), self.schema());
         let statements = match self {
@@ -101,10 +101,10 @@ impl Workload {
         Ok(())
     }
 
-    /// Runs it to its end.
+    /// Runs the workload to its end.
     ///
     /// # Errors
-    /// With the server's message.
+    /// If a statement fails; with the server's message.
     pub fn run(self, server: &Mysqld, load: Load) -> Result<()> {
         if self == Self::OltpWriteOnly {
             let (tables, rows) = SYSBENCH_TABLES;
@@ -128,7 +128,7 @@ impl Workload {
         Ok(())
     }
 
-    /// One of its transactions, as statements. Numbers are unique.
+    /// Returns one transaction of the workload, as statements. Each number must be used once.
     #[must_use]
     pub fn transaction(self, number: u64, dice: &mut Rng) -> String {
         match self {
@@ -144,7 +144,7 @@ impl Workload {
         }
     }
 
-    /// One client's script.
+    /// Returns the statements of one client.
     fn script(self, load: Load, client: u32) -> String {
         let (numbers, mut dice) = load.part(client);
         let body: String = numbers.map(|at| self.transaction(at, &mut dice)).collect();
@@ -152,7 +152,7 @@ impl Workload {
     }
 }
 
-/// The statements of sysbench's script of this name, on one of its tables.
+/// Returns the statements of sysbench's script of this name, on one of its tables.
 fn oltp_write_only(dice: &mut Rng) -> String {
     let (tables, rows) = SYSBENCH_TABLES;
     let table = format!("sbtest{}", dice.u32(1..=tables));
@@ -172,7 +172,7 @@ fn oltp_write_only(dice: &mut Rng) -> String {
     )
 }
 
-/// One statement with so many rows that no other transaction inserts.
+/// Returns one statement that inserts `rows` rows, which no other transaction inserts.
 fn insert(transaction: u64, rows: u64) -> String {
     let first = 1 + transaction * rows;
     let values: Vec<String> = (first..first + rows)
@@ -181,7 +181,7 @@ fn insert(transaction: u64, rows: u64) -> String {
     format!("INSERT INTO t VALUES {};\n", values.join(", "))
 }
 
-/// An insert, and at intervals a statement that is applied alone.
+/// Returns an insert and, at intervals, a statement that is applied alone.
 fn among_changes(transaction: u64) -> String {
     let insert = |table: &str| {
         format!(
@@ -205,18 +205,18 @@ fn among_changes(transaction: u64) -> String {
     own + &other
 }
 
-// NewOrder and Payment after TPC-C, in small: two warehouses of ten districts. As in C5's optimised transactions, hot rows come as late as
-// the data allows. A Payment writes its district and warehouse last; a NewOrder updates its district first, which gives the order its
-// number.
+// Reduced versions of TPC-C's NewOrder and Payment: two warehouses of ten districts. As in C5's optimised transactions, contended rows are
+// written as late as the data allows. A Payment writes its district and warehouse last. A NewOrder must update its district first, because
+// the order's number comes from there.
 
 const WAREHOUSES: u32 = 2;
 const DISTRICTS: u32 = 10;
 const CUSTOMERS: u32 = 300;
 const ITEMS: u32 = 1_000;
-/// Different items of an order.
+/// The number of different items in an order.
 const LINES: usize = 10;
 
-/// The tables and their initial rows.
+/// Returns the statements that create the tables and their initial rows.
 pub(super) fn tables() -> String {
     let numbers = |count: u32| {
         format!(
@@ -255,7 +255,7 @@ fn new_order_or_payment(dice: &mut Rng) -> String {
 }
 
 fn new_order(w: u32, d: u32, c: u32, dice: &mut Rng) -> String {
-    // In one order, so that transactions do not wait for each other in a cycle.
+    // Items are sorted, so that transactions do not wait for each other in a cycle.
     let mut items: Vec<u32> = dice.choose_multiple(1..=ITEMS, LINES);
     items.sort_unstable();
     let wanted: Vec<String> = items.iter().map(ToString::to_string).collect();
@@ -290,21 +290,21 @@ fn payment(w: u32, d: u32, c: u32, cents: u32) -> String {
     )
 }
 
-// The distribution of a load over its clients.
+// The distribution of transactions among the clients.
 
-/// Size of a load and its number of clients.
+/// The size of a load, and its number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Transactions of all clients together.
+    /// The number of transactions of all clients together.
     pub transactions: u64,
-    /// Concurrent clients.
+    /// The number of concurrent clients.
     pub clients: u32,
     /// The random seed.
     pub seed: u64,
 }
 
 impl Load {
-    /// The transactions of one client, and its dice.
+    /// Returns the numbers of one client's transactions, and the client's random generator.
     fn part(self, client: u32) -> (Range<u64>, Rng) {
         let clients = u64::from(self.clients.max(1));
         let at = |client: u64| self.transactions * client / clients;

@@ -1,4 +1,4 @@
-//! The fixtures around a real mysqld.
+//! Tests of the fixtures for a real mysqld.
 
 mod mysqld_lifecycle;
 mod mysqld_load_and_replication;

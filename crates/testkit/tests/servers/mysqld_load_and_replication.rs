@@ -1,4 +1,5 @@
-//! sysbench, stock semi-sync and mysqlbinlog work with the fixture's servers as the other tests take for granted.
+//! sysbench, stock semi-sync replication and mysqlbinlog work with the fixture's servers. Other tests rely on
+//! this.
 
 use std::fs;
 use std::thread;
@@ -118,7 +119,7 @@ fn mysqld_binlogs_replay_and_a_flipped_bit_is_found() {
     assert!(verified_sql(&tree, &files).is_err());
 }
 
-/// How many transactions the server has committed, from its GTIDs of one source.
+/// Returns how many transactions the server has committed, from its GTIDs of one source.
 fn committed(server: &Mysqld) -> anyhow::Result<u64> {
     let gtids = server.client().gtid_executed()?;
     let (_, last) = gtids

@@ -1,4 +1,5 @@
-//! Rows split at any point and reassembled are the same rows, in statements that the server can apply.
+//! Rows that are split at any point into statements remain the same rows, and the server can apply the
+//! statements.
 
 mod joined;
 
@@ -48,7 +49,7 @@ fn shape(name: &TableName) -> Option<Arc<TableShape>> {
     Some(Arc::new(TableShape::new(name.clone(), columns)))
 }
 
-/// A change of one table: its kind, and the lengths of its rows' texts.
+/// A change of one table: the table, the kind of change, and the lengths of its rows' texts.
 type Change = (u64, u8, Vec<u16>);
 
 fn transaction(changes: &[Change]) -> Transaction {
@@ -128,7 +129,8 @@ fn rows_of(transaction: &Transaction) -> &RowChanges {
     }
 }
 
-/// The effect of a BINLOG statement's events, checked to be applicable by the server.
+/// Returns the rows that a BINLOG statement's events write. Checks that the server can apply the
+/// events.
 pub(super) fn read_statement(mut events: &[u8]) -> Vec<Logged> {
     let mut maps: Vec<TableMap<'_>> = Vec::new();
     let (mut logged, mut flags) = (Vec::new(), Vec::new());
@@ -201,7 +203,7 @@ fn rows_that_need_different_sessions_share_no_statement() {
     assert_eq!(zone(8), None);
 }
 
-/// The rows of a range, through statements of at most `bound` bytes.
+/// Returns the rows of a range after encoding them as statements of at most `bound` bytes.
 fn through_statements(batch: &Batch, rows: Range<usize>, bound: usize) -> Vec<Logged> {
     let (mut next, mut all) = (rows.start, Vec::new());
     while next < rows.end {
@@ -273,7 +275,7 @@ proptest! {
         let events: Vec<Bytes> = maps.chain(rows.events.iter().map(|event| event.event.clone())).collect();
         let mut all = Vec::new();
         for run in statement_runs(&events, bound) {
-            // It has all maps, needed or not.
+            // Every statement has all table maps, even those that it does not need.
             let run = run.concat();
             let mut rest = run.as_slice();
             let (mut needed, mut maps) = (Vec::new(), Vec::new());
@@ -299,7 +301,7 @@ fn events_with_other_flags_begin_another_statement() {
         panic!("only rows")
     };
     let mut unchecked = rows.events[1].event.to_vec();
-    // Without foreign key checks.
+    // Sets the flag that disables foreign key checks.
     unchecked[FLAGS.start] |= 2;
     rows.events[1].event = unchecked.into();
     let batch = batch_of([transaction]);
@@ -320,7 +322,8 @@ fn missing_rows_end_a_run() {
     assert!(events.is_empty());
 }
 
-/// Table numbers are local to a server: another leader in between assigns them to other tables.
+/// Table numbers are local to a server. After a change of the leader, a number may belong to another
+/// table.
 #[test]
 fn tables_with_one_number_in_two_transactions_stay_apart() {
     let numbered = |transaction: Transaction, table: u64| {

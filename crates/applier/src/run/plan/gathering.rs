@@ -1,5 +1,6 @@
-//! Forms batches of transactions: immediately while a worker is free, and larger ones the more the
-//! workers lag. No timer is needed: a worker that becomes free takes everything that arrived since the last batch.
+//! Forms batches of transactions. While a worker is free, a batch is formed immediately. The more the workers lag, the
+//! larger the batches become. No timer is needed: a worker that becomes free takes everything that arrived since the
+//! last batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::run::plan::{Entry, Plan, State};
 use crate::transaction::{Body, Transaction};
 
 impl Plan {
-    /// The next transaction of the log.
+    /// Adds the next transaction of the log.
     pub fn admit(&mut self, transaction: Arc<Transaction>) {
         self.depth += 1;
         let is_barrier = matches!(transaction.body, Body::Barrier(_));
@@ -28,7 +29,7 @@ impl Plan {
         }
     }
 
-    /// Arrived transactions become a batch when a worker is idle.
+    /// Forms a batch of the arrived transactions if a worker is idle.
     pub(super) fn gather_for_free_workers(&mut self, now: Duration) {
         let a_worker_is_free = self.waiting == 0 && self.slots.iter().any(WorkerSlot::is_free);
         let may_begin = self.begin_upto.is_none() && self.pace.allowed(now) > 0;
@@ -37,7 +38,7 @@ impl Plan {
         }
     }
 
-    /// Arrived transactions become a batch, or several if the limit has been lowered in the meantime.
+    /// Forms a batch of the arrived transactions, or several batches if the size limit was lowered since they arrived.
     fn end_batch(&mut self) {
         let transactions = std::mem::take(&mut self.gathering);
         for transactions in transactions.chunks(self.batch_limit().transactions.max(1)) {
@@ -64,8 +65,8 @@ impl Plan {
         }
     }
 
-    /// The current size limit of a batch. A batch with separate commits is for a session that runs alone: others would
-    /// wait for its end.
+    /// Returns the current size limit of a batch. If its transactions are committed one by one, a batch of several is
+    /// allowed only for a session that runs alone, because other sessions would wait for its end.
     fn batch_limit(&self) -> BatchSize {
         let alone =
             self.passing.on || self.slots.len() == 1 || self.pacing.mode == PacingMode::Alone;

@@ -1,8 +1,8 @@
-//! Which worker does what next. Pure: no clock, no task, no database; moments are durations since the run began.
+//! Decides which worker does what next. Pure: no clock, no task, no database; times are durations since the run began.
 //!
-//! Input: transactions in the log's order, which are gathered into batches, and workers' reports. Output: orders. The
-//! lowest batch that may begin goes to a free worker, which keeps it until it is committed. The first uncommitted one always
-//! has a worker or is the next to get one, and waits for nothing but the database, so that a run never stalls.
+//! Input: transactions in the log's order, which are gathered into batches, and the workers' reports. Output: orders to the workers. A
+//! free worker receives the lowest batch that may begin, and keeps it until it is committed. The first uncommitted batch has a worker, or
+//! is the next to get one. It waits for nothing but the database, so a run never stalls.
 
 mod gathering;
 mod reports;
@@ -22,7 +22,7 @@ use crate::run::plan::worker_slot::{Held, Running, WorkerSlot};
 use crate::scheduler::Scheduler;
 use crate::transaction::Transaction;
 
-/// A batch that is not committed, or follows one.
+/// An uncommitted batch, or a committed batch after an uncommitted one.
 #[derive(Debug)]
 struct Entry {
     batch: Arc<Batch>,
@@ -36,10 +36,10 @@ enum State {
     Committed,
 }
 
-/// With fewer waiting batches than this, there is no backlog.
+/// There is a backlog if the uncommitted transactions fill at least this many batches.
 const BACKLOG_BATCHES: usize = 2;
 
-/// The pure decision of which worker does what: workers' reports in, their orders out.
+/// Decides which worker does what, from the workers' reports.
 #[derive(Debug)]
 pub struct Plan {
     scheduler: Scheduler,
@@ -50,31 +50,31 @@ pub struct Plan {
     pub(super) passing: Passing,
     /// Transactions that are in no batch yet.
     gathering: Vec<Arc<Transaction>>,
-    /// From the scheduler's base on.
+    /// The batches from the scheduler's base on.
     entries: VecDeque<Entry>,
-    /// Waiting batches.
+    /// The number of waiting batches.
     waiting: usize,
-    /// Uncommitted transactions.
+    /// The number of uncommitted transactions.
     pub depth: usize,
     /// Waiting batches that may begin.
     ready: BTreeSet<BatchSeq>,
     slots: Vec<WorkerSlot>,
     /// The last batch that was begun.
     last_begun: BatchSeq,
-    /// Transactions begun and not yet counted.
+    /// Transactions that have begun, and that the progress does not count yet.
     pub(super) begun: Vec<Arc<Transaction>>,
-    /// No batch after this one begins.
+    /// Batches after this one must not begin.
     begin_upto: Option<BatchSeq>,
     stopped: bool,
     refused: Option<(BatchSeq, Arc<Transaction>, Box<Refusal>)>,
-    /// Batches retried after a failure, and rolled back because they blocked an earlier one.
+    /// How many batches were retried after a failure, and how many were rolled back because they blocked an earlier one.
     pub(super) retries: u64,
     pub(super) step_backs: u64,
 }
 
 impl Plan {
-    /// The plan of a run with `first` as the number of its first batch; `as_one` where sessions can commit a batch as one and pass on the
-    /// turn to do so.
+    /// Creates the plan of a run; `first` is the number of its first batch. `as_one`: sessions can commit a batch as one, and let the
+    /// next batch take its turn early.
     pub fn new(options: &Options, first: BatchSeq, as_one: bool) -> Self {
         Self {
             scheduler: Scheduler::new(options.policy, first),
@@ -99,24 +99,24 @@ impl Plan {
         }
     }
 
-    /// During a pause nothing new begins, except what begun transactions need.
+    /// Pauses or continues. During a pause a batch begins only if a later one has begun, which may wait for it.
     pub fn set_paused(&mut self, paused: bool) {
         self.begin_upto = paused.then_some(self.last_begun);
     }
 
-    /// Nothing new begins, and open transactions that cannot be committed without that are rolled back.
+    /// Stops the run: no batch begins. Open transactions that could be committed only after such a batch are rolled back.
     pub fn stop(&mut self) {
         self.begin_upto = Some(BatchSeq::default());
         self.pace = Pace::default();
         self.stopped = true;
     }
 
-    /// Sets the maximum number of transactions that begin in a second from now on.
+    /// Sets the maximum number of transactions that begin per second from now on.
     pub fn set_rate(&mut self, per_second: Option<f64>, now: Duration) {
         self.pace.set(per_second, now);
     }
 
-    /// The orders that are due now.
+    /// Returns the orders that are due now.
     pub fn orders(&mut self, now: Duration) -> Vec<(WorkerId, Order)> {
         let mut orders = Vec::new();
         for worker in (0..self.slots.len()).map(WorkerId) {
@@ -135,7 +135,7 @@ impl Plan {
         orders
     }
 
-    /// Gives the lowest batch that may begin to a free worker.
+    /// Assigns the lowest batch that may begin to a free worker. Returns the worker.
     fn begin(&mut self, now: Duration) -> Option<WorkerId> {
         let seq = *self.ready.first()?;
         let free = self.slots.iter().filter(|slot| slot.is_free()).count();
@@ -144,7 +144,7 @@ impl Plan {
             return None;
         }
         let base = self.scheduler.base();
-        // The first one is begun whatever the others do: they may wait for it.
+        // The first uncommitted batch begins even if other workers are busy, since they may wait for it.
         if self.pacing_mode(now) == PacingMode::Alone && free < self.slots.len() && seq != base {
             return None;
         }
@@ -169,7 +169,7 @@ impl Plan {
         Some(worker)
     }
 
-    /// The workers' current mode.
+    /// Returns the workers' current mode.
     fn pacing_mode(&mut self, now: Duration) -> PacingMode {
         if self.passing.on || self.slots.len() < 2 || self.batch.transactions < 2 {
             return PacingMode::All;
@@ -178,7 +178,7 @@ impl Plan {
         self.pacing.update(now, self.scheduler.base().0, backlog)
     }
 
-    /// When [`Self::orders`] or [`Self::stalled`] may have something new without another event.
+    /// Returns when [`Self::orders`] or [`Self::stalled`] must be called again if no other event occurs.
     pub fn next_moment(&self, now: Duration) -> Option<Duration> {
         let pauses = self.slots.iter().filter_map(|slot| match &slot.running {
             Some(running) => Some(running.ask_at),
@@ -189,12 +189,12 @@ impl Plan {
         pauses.chain(pace).filter(|moment| *moment > now).min()
     }
 
-    /// True if a worker has an order.
+    /// Whether a worker has an order.
     pub fn is_busy(&self) -> bool {
         self.slots.iter().any(|slot| slot.running.is_some())
     }
 
-    /// The first uncommitted transaction, if any.
+    /// Returns the first uncommitted transaction, if any.
     pub fn front(&self) -> Option<&Arc<Transaction>> {
         let Some(first) = self.entries.front() else {
             return self.gathering.first();
@@ -205,7 +205,7 @@ impl Plan {
         first.batch.transactions().get(committed)
     }
 
-    /// The first transaction not begun, if any.
+    /// Returns the first transaction that has not begun, if any.
     pub fn first_waiting(&self) -> Option<&Arc<Transaction>> {
         let first = self.first_waiting_batch().map(|batch| batch.transactions());
         first.map_or(self.gathering.first(), |all| all.first())
@@ -217,13 +217,14 @@ impl Plan {
         Some(&waiting.batch)
     }
 
-    /// The transaction that the database refuses, once all earlier ones are committed.
+    /// Returns the transaction that the database refuses, after all earlier ones are committed, and the reason.
     pub fn refused(&self) -> Option<(&Transaction, &Refusal)> {
         let (_, transaction, refusal) = self.refused.as_ref()?;
         Some((transaction, refusal))
     }
 
-    /// From here on nothing can be committed: a transaction is refused, or the run is stopped and does not begin one.
+    /// Returns the first batch that can no longer be committed, because a transaction is refused, or because the stopped run does not
+    /// begin a batch.
     fn lost_from(&self) -> Option<BatchSeq> {
         match &self.refused {
             Some((seq, ..)) => Some(*seq),
@@ -232,7 +233,7 @@ impl Plan {
         }
     }
 
-    /// The next step of a worker's batch.
+    /// Returns the next order for a worker's batch, if any.
     fn next_order(&mut self, worker: WorkerId, now: Duration) -> Option<Order> {
         let base = self.scheduler.base();
         let slot = self.slots.get(worker.0)?;
@@ -242,7 +243,7 @@ impl Plan {
         if is_lost && held.written == 0 {
             return None;
         }
-        // An open transaction may block a call that should end.
+        // Roll back, because the open transaction may block a call of another worker that should end.
         if is_lost || held.rolls_back {
             return self.run(worker, Call::RollBack, now);
         }
@@ -296,7 +297,7 @@ impl Plan {
         is_committed || seq < self.scheduler.base()
     }
 
-    /// Adds a waiting batch to the ready ones, if it is ready.
+    /// Adds a waiting batch to `ready`, if it may begin.
     fn mark_ready(&mut self, seq: BatchSeq) {
         let entry = self.entry(seq);
         let waits = entry.is_some_and(|entry| entry.state == State::Waiting);

@@ -1,4 +1,4 @@
-//! Consequences of workers' reports.
+//! Updates the plan after a worker's report.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::run::plan::{Call, Plan, Report, State, WorkerId};
 use crate::transaction::Transaction;
 
 impl Plan {
-    /// A worker's order has ended. Returns the transactions that it committed.
+    /// Records that a worker's order has ended. Returns the transactions that it committed.
     pub fn report(
         &mut self,
         worker: WorkerId,
@@ -64,14 +64,15 @@ impl Plan {
                 held.not_before = now.saturating_add(pause(held.attempts));
                 let (seq, attempts) = (held.seq.0, held.attempts);
                 match batch.and_then(|batch| batch.barrier()) {
-                    // Nothing else is applied in the meantime, and its work is repeated.
+                    // A barrier runs alone, so nothing else is applied in the meantime, and each retry repeats its work.
                     Some(barrier) if attempts > 1 && attempts.is_power_of_two() => {
                         tracing::warn!(gtid = %barrier.gtid, attempts, %reason, "a statement of the log begins again and again");
                     }
                     _ => tracing::debug!(seq, attempts, %reason, "a batch begins again"),
                 }
                 if held.seq == self.scheduler.base() && held.attempts > 1 {
-                    // No later one may hold what it waits for. The database may not know, or not report, its blockers.
+                    // Roll back all later transactions, in case one of them holds the lock. The database may be unable to report
+                    // the blockers.
                     let all: Vec<WorkerId> = (0..self.slots.len()).map(WorkerId).collect();
                     self.blocked_by(held.seq, &all);
                 }
@@ -83,7 +84,8 @@ impl Plan {
                 let as_one = batch.is_some_and(|batch| batch.commits == Commits::AsOne);
                 let first = batch.and_then(|batch| batch.transactions().get(held.committed));
                 if as_one && !held.one_by_one {
-                    // One of its transactions cannot be applied, or not together with the others: it must be identified.
+                    // One of the transactions is refused, or they cannot be committed together. Applying them one by one finds
+                    // the refused one.
                     tracing::debug!(seq = held.seq.0, %refusal, "the transactions of a batch are tried one by one");
                     held.one_by_one = true;
                 } else if held.seq == self.scheduler.base()
@@ -91,7 +93,7 @@ impl Plan {
                 {
                     self.refused = Some((held.seq, Arc::clone(first), refusal));
                 } else {
-                    // A missing predecessor may be the cause; if not, the same error recurs.
+                    // A transaction that is not committed yet may be the cause. If it is not, the same error occurs again.
                     tracing::debug!(seq = held.seq.0, %refusal, "a transaction is tried again when all before it is committed");
                     held.at_front_only = true;
                 }
@@ -114,14 +116,14 @@ impl Plan {
     }
 }
 
-// Writes that wait for locks of later transactions. Those wait for their turn, which the database does not see, so it detects
-// no deadlock. They are rolled back and begin again when the earlier one is committed.
+// Writes that wait for locks of later transactions. The later transactions wait for their turn to commit, which the database does
+// not see, so it detects no deadlock. They are rolled back, and begin again when the earlier one is committed.
 
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Plan {
-    /// The earliest transaction with a long write that a later one may block: the caller should
-    /// query the database for the blockers of its worker's session, and pass them to [`Self::blocked_by`].
+    /// Returns the earliest transaction whose write takes long and may be blocked by a later transaction. The caller should query
+    /// the database for the sessions that block this worker's session, and pass them to [`Self::blocked_by`].
     pub fn stalled(&mut self, now: Duration) -> Option<(WorkerId, BatchSeq)> {
         let latest_open = self.open_transactions().map(|(_, held)| held.seq).max()?;
         let slots = self.slots.iter_mut().enumerate();
@@ -137,8 +139,8 @@ impl Plan {
         Some((WorkerId(worker), seq))
     }
 
-    /// These workers' sessions block the one that writes transaction `seq`: later transactions among them are rolled back, unless
-    /// they are about to be committed.
+    /// Records that the sessions of `workers` block the write of batch `seq`. Later transactions among them are rolled back,
+    /// unless their commit is already requested.
     pub fn blocked_by(&mut self, seq: BatchSeq, workers: &[WorkerId]) {
         if self.is_committed(seq) {
             return;
@@ -159,7 +161,7 @@ impl Plan {
         }
     }
 
-    /// Transactions that hold or request locks, without a requested commit.
+    /// Returns the transactions that hold or request locks, and whose commit is not requested.
     fn open_transactions(&self) -> impl Iterator<Item = (WorkerId, &Held)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(worker, slot)| {

@@ -1,8 +1,8 @@
-//! The plan with small logs: each worker's orders, written as text.
+//! Tests the plan with small logs. Each worker's orders are written as text.
 //!
-//! `0:w1[0..2]` worker 0 writes rows 0 and 1 of transaction 1, `0:W1[0..2]` and commits it, `0:W1[2..2]` commits it, `0:a1-3` applies
-//! transactions 1 to 3 one by one, `0:f1[0..2]` and `0:n1-3[0..4]` commit a batch in its turn, as the first or next, `0:b1` a barrier,
-//! `0:r` rolls back.
+//! The number before the colon is the worker. `0:w1[0..2]` writes rows 0 and 1 of transaction 1, `0:W1[0..2]` writes and commits them,
+//! and `0:W1[2..2]` only commits. `0:a1-3` applies transactions 1 to 3 one by one. `0:f1[0..2]` and `0:n1-3[0..4]` commit a batch in
+//! its turn, as the first or the next. `0:b1` applies a barrier, and `0:r` rolls back.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn transaction(seq: u64, body: Body) -> Arc<Transaction> {
     })
 }
 
-/// Rows of single letters, each an exclusive key, separated by spaces.
+/// Creates a row for each word of `text`; the word, a single letter, is the row's exclusive key.
 fn rows(text: &str) -> Body {
     let keys = text.split_whitespace().map(|name| KeyAccess {
         key: KeyHash(u64::from(name.as_bytes()[0])),
@@ -224,7 +224,7 @@ fn blockers_roll_back_until_the_earlier_transaction_commits() {
         .plan
         .blocked_by(BatchSeq(1), &[WorkerId(1), WorkerId(2)]);
     table.now = MS(60);
-    // The third is still in its call; it is rolled back after that.
+    // The third transaction is still in its call, and is rolled back after the call.
     table.orders("1:r");
     table.done(2, &[]);
     table.done(1, &[]);
@@ -236,7 +236,7 @@ fn blockers_roll_back_until_the_earlier_transaction_commits() {
     assert_eq!(table.plan.step_backs, 2);
 }
 
-/// A database need not know which session blocks which.
+/// The plan also works with a database that does not report which session blocks which.
 #[test]
 fn later_transactions_roll_back_when_the_first_fails_again() {
     let mut table = Table::new(3, |_| {});
@@ -256,7 +256,7 @@ fn later_transactions_roll_back_when_the_first_fails_again() {
     table.done(0, &[1]);
     table.orders("1:W2[0..1] 2:w3[0..1]");
     table.done(1, &[2]);
-    // Only the first one may request that.
+    // Only the first uncommitted transaction may cause rollbacks of others.
     table.orders("");
     table.done(2, &[]);
     table.orders("2:W3[1..1]");
@@ -309,7 +309,7 @@ fn a_stop_rolls_back_transactions_that_need_unbegun_ones() {
     table.orders("0:W1[0..1] 1:w3[0..1] 2:w4[0..1] 3:w5[0..1]");
     table.done(1, &[]);
     table.plan.stop();
-    // A transaction in a call may wait for an open one.
+    // A transaction within a call may also wait for an open one.
     table.orders("1:r");
     table.done(2, &[]);
     table.done(0, &[1]);
@@ -366,7 +366,7 @@ fn no_blockers_are_queried_without_a_later_open_transaction() {
     assert_eq!(table.plan.stalled(MS(500)), None);
 }
 
-/// Batches commit as one.
+/// Creates a table whose batches commit as one.
 fn as_one(workers: usize) -> Table {
     let mut table = Table::new(workers, |options| options.batch.transactions = 3);
     table.plan.passing = Passing::new(true);
@@ -408,8 +408,8 @@ fn a_batch_is_full_at_its_limits_and_ends_before_a_barrier() {
     table.orders("0:f7-8[0..2]");
 }
 
-/// Rows of one key within a batch do not conflict; those of two batches proceed concurrently up to their common
-/// row.
+/// Writes of one key within a batch do not conflict. Two batches are written concurrently up to the first row that they have in
+/// common.
 #[test]
 fn batches_are_written_concurrently_row_by_row() {
     let mut table = as_one(2);
@@ -496,7 +496,7 @@ fn a_low_rate_makes_no_large_batches() {
     table.orders("0:f3-4[0..2]");
 }
 
-/// Batches of one, which pass on the turn to commit.
+/// Creates a table with batches of one transaction, which commit in their turn.
 fn with_turns(workers: usize) -> Table {
     let mut table = Table::new(workers, |options| options.batch.transactions = 1);
     table.plan.passing = Passing::new(true);
@@ -516,7 +516,7 @@ fn the_next_one_commits_when_the_turn_before_it_is_taken() {
     table.orders("");
     table.plan.passing.taken(BatchSeq(2));
     table.orders("2:n3[1..1]");
-    // Answers may come in any order.
+    // Reports may arrive in any order.
     table.done(1, &[2]);
     table.orders("1:w4[0..1]");
     table.plan.passing.taken(BatchSeq(3));
@@ -541,7 +541,7 @@ fn no_batch_follows_one_that_failed_after_its_turn() {
     table.orders("");
     table.now = MS(1);
     table.orders("0:f1[0..1]");
-    // This one had been requested already: the database did not let it commit.
+    // The turn had already been requested, and the database refused it.
     table.plan.passing.taken(BatchSeq(1));
     table.orders("1:n2[1..1]");
     table.reported(0, again(), &[]);

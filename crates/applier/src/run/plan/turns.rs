@@ -1,10 +1,11 @@
-//! Whether one worker runs alone, with many transactions in each packet, or all workers run concurrently: whichever
-//! was faster in the last measurement.
+//! Decides whether one worker runs alone, with many transactions in each packet, or all workers run concurrently: whichever was
+//! faster in the last measurement.
 //!
-//! In the log's order a commit is requested when the previous one is answered. For small transactions these answers
-//! dominate, and one session with whole batches is faster than several that take turns. Several are faster for large transactions,
-//! on a database with idle processors, or where it passes on the turn and a sync of its log takes long. That depends
-//! on the machine, its disk and the log, so it is measured: each mode for a short while, then the faster one for a longer while.
+//! Commits are in the log's order, so a commit is requested only after the previous one is answered. For small transactions the
+//! wait for these answers dominates: one session with whole batches is then faster than several sessions that take turns. Several
+//! sessions are faster for large transactions, on a database with idle processors, or where the next batch takes its turn early
+//! and a sync of the log takes long. The result depends on the machine, its disk and the log, so it is measured: each mode for
+//! `TRIAL`, then the faster one runs for `KEPT`.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::batch::BatchSeq;
 /// The workers' mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum PacingMode {
-    /// One at the front, with batches.
+    /// One worker at a time, with whole batches.
     Alone,
     #[default]
     All,
@@ -22,26 +23,26 @@ pub(super) enum PacingMode {
 
 /// How long each mode is measured.
 const TRIAL: Duration = Duration::from_millis(150);
-/// How long the faster one is kept before both are measured again.
+/// How long the faster mode is kept before both are measured again.
 const KEPT: Duration = Duration::from_millis(2_700);
 
-/// The faster mode, and the one being measured. Pure: moments are durations since the run began.
+/// The faster mode, and the mode being measured. Pure: times are durations since the run began.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
     /// The mode since the last update.
     pub(super) mode: PacingMode,
-    /// It was the faster one, and is not being measured.
+    /// Whether the current mode is the faster one, and is not being measured.
     is_kept: bool,
     since: Duration,
-    /// Number of commits at that moment.
+    /// The number of commits at the time `since`.
     committed: u64,
-    /// Transactions per second with all workers.
+    /// Transactions per second that all workers reached in the last measurement.
     all_rate: f64,
 }
 
 impl Pacing {
-    /// The mode from now on. Without a backlog there is nothing to measure, and all workers run: an arriving transaction begins
-    /// immediately.
+    /// Returns the mode from now on. Without a backlog there is nothing to measure, and all workers run, so that an arriving
+    /// transaction begins immediately.
     pub(super) fn update(&mut self, now: Duration, committed: u64, backlog: bool) -> PacingMode {
         if !backlog {
             self.enter(PacingMode::All, false, now, committed);
@@ -73,7 +74,7 @@ impl Pacing {
     }
 }
 
-// Which session may commit in the log's order before the previous commit is answered: the database passes on the turn.
+// Which session may commit before the previous commit is answered: the database itself keeps the commits in order.
 //
 // ```text
 // session of k      turn k │ COMMIT k ········ force of the log ·│ answer
@@ -81,16 +82,16 @@ impl Pacing {
 // session of k+1               turn k+1 (waits for k) │ COMMIT k+1 ··│ answer      both share a force
 // ```
 //
-// The database grants k+1 its turn when k is committed in its memory, and refuses it when k failed
-// (`docs/decisions/0032-pass-the-commit-turn-through-one-innodb-row.md`). So k+1 requests its turn only once that of k is known to
-// be taken.
+// The database grants k+1 its turn when k is committed in its memory, and refuses it if k failed
+// (`docs/decisions/0032-pass-the-commit-turn-through-one-innodb-row.md`). So k+1 requests its turn only when it is known that k
+// has taken its turn.
 
-/// The last batch that may be followed before its commit is answered.
+/// Tracks which batch the next one may follow before the commit is answered.
 #[derive(Debug)]
 pub(in crate::run) struct Passing {
-    /// Whether the database supports it.
+    /// Whether the database supports commits in turn.
     pub(super) on: bool,
-    /// The last one that has taken its turn and has not failed since.
+    /// The last batch that has taken its turn and has not failed since.
     last: Option<BatchSeq>,
 }
 
@@ -99,19 +100,19 @@ impl Passing {
         Self { on, last: None }
     }
 
-    /// A batch has taken its turn.
+    /// Records that a batch has taken its turn.
     pub(in crate::run) fn taken(&mut self, seq: BatchSeq) {
         self.last = Some(seq);
     }
 
-    /// A batch was rolled back: nothing may follow it, even if it had taken its turn.
+    /// Records that a batch was rolled back: no batch may follow it, even if it had taken its turn.
     pub(super) fn failed(&mut self, seq: BatchSeq) {
         if self.last == Some(seq) {
             self.last = None;
         }
     }
 
-    /// How a batch commits in its turn, if it does; `base` is the first uncommitted one.
+    /// Returns how a batch commits in its turn; `None` if it cannot yet. `base` is the first uncommitted batch.
     pub(super) fn turn(&self, seq: BatchSeq, base: BatchSeq) -> Option<Turn> {
         if seq == base {
             return self.on.then_some(Turn::First);
@@ -125,7 +126,7 @@ impl Passing {
 mod tests {
     use super::*;
 
-    /// The share of `seconds` in mode alone, with these rates of transactions per second.
+    /// Returns the share of `seconds` in mode `Alone`, if the modes reach these rates of transactions per second.
     fn share_alone(alone: u64, all_rate: u64, seconds: u64, backlog: bool) -> f64 {
         let mut pacing = Pacing::default();
         let (mut committed, mut by_alone) = (0, 0);

@@ -1,4 +1,4 @@
-//! A worker's batch, its orders, and its reports.
+//! The state of one worker: its batch, its current order, and its report.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::batch::{Batch, BatchSeq};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub usize);
 
-/// A worker's order for its session.
+/// An order to a worker.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// The batch that it is for.
+    /// The batch to work on.
     pub batch: Arc<Batch>,
-    /// What to do with it.
+    /// What to do with the batch.
     pub call: Call,
 }
 
@@ -27,19 +27,19 @@ pub enum Call {
     Write {
         /// The rows to write now; row 0 begins the batch.
         rows: Range<usize>,
-        /// Whether it then stays open or is committed.
+        /// What to do after these rows.
         then: Then,
     },
-    /// Applies the transactions from this one on, each committed before the next begins.
+    /// Applies the batch's transactions from this index on, and commits each before the next begins.
     Apply(usize),
-    /// Applies a transaction that has to run alone.
+    /// Applies a barrier.
     Barrier,
     /// Rolls back the open transaction.
     RollBack,
 }
 
 impl Call {
-    /// Whether it ends with a commit.
+    /// Whether the call ends with a commit.
     pub fn commits(&self) -> bool {
         match self {
             Self::Write { then, .. } => *then != Then::StayOpen,
@@ -49,48 +49,49 @@ impl Call {
     }
 }
 
-/// Result of an order.
+/// The result of an order.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The number of the order's transactions that are committed, from the first on. Only used after a failure.
+    /// After a failure: how many transactions of the order are committed, counted from the first. Ignored if there was no
+    /// failure.
     pub committed: usize,
-    /// Why the order was not completed: the transaction after those is rolled back. After a lost session, the worker has a new
-    /// one.
+    /// Why the order was not completed. The transaction after the committed ones is rolled back. After `WriteError::Lost` the
+    /// worker has a new session.
     pub failure: Option<WriteError>,
 }
 
-/// One batch in a worker's slot.
+/// A worker's batch.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     pub(super) seq: BatchSeq,
     /// Number of rows in the session's open transaction.
     pub(super) written: usize,
-    /// Its transactions go one by one, when everything before it is committed.
+    /// Its transactions are committed one by one, after everything before the batch is committed.
     pub(super) one_by_one: bool,
-    /// The number of its transactions committed one by one.
+    /// How many of its transactions are committed one by one so far.
     pub(super) committed: usize,
-    /// The number of retries.
+    /// The number of failed attempts.
     pub(super) attempts: u32,
-    /// It pauses until this moment.
+    /// No order for this batch before this time.
     pub(super) not_before: Duration,
-    /// It pauses until this one is committed.
+    /// No order for this batch before this other batch is committed.
     pub(super) after: Option<BatchSeq>,
-    /// It pauses until everything before it is committed.
+    /// No order for this batch before everything before it is committed.
     pub(super) at_front_only: bool,
-    /// It must be rolled back, because it blocks an earlier one.
+    /// The batch must be rolled back, because it blocks an earlier one.
     pub(super) rolls_back: bool,
 }
 
-/// An unanswered call.
+/// A call that has not been answered.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) call: Call,
-    /// When to query its blockers, and the wait until the next query.
+    /// When to query the sessions that block the call, and the time between two queries.
     pub(super) ask_at: Duration,
     pub(super) ask_again: Duration,
 }
 
-/// The plan's state of a worker.
+/// The state of one worker.
 #[derive(Debug, Default)]
 pub(super) struct WorkerSlot {
     pub(super) held: Option<Held>,
@@ -106,7 +107,7 @@ impl WorkerSlot {
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause of a transaction before its `attempt`th retry.
+/// Returns the pause before the `attempt`th retry of a batch.
 pub(super) fn pause(attempt: u32) -> Duration {
     let doubled = 1 << attempt.saturating_sub(1).min(16);
     FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)

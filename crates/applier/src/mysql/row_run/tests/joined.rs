@@ -1,4 +1,4 @@
-//! A run with joined writes has the same result as the log, and violates no key in between.
+//! A run with joined writes has the same result as the log, and violates no key at any point.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use crate::mysql::row_run::{append_run, first_run};
 use crate::schema::{ColumnShape, KeyShape, ParentShape, TableName, TableShape};
 use crate::transaction::{Body, Transaction};
 
-/// `parent`: the second column is unique. `child`: the third one refers to a parent. The fourth column is in no key.
+/// In both tables the fourth column is in no key. In `parent` the second column is unique. In `child` the third
+/// column refers to a parent.
 const TABLES: [&str; 2] = ["parent", "child"];
 const CHILD: usize = 1;
 
-/// A row's columns: id, unique one, link, note.
+/// A row's columns: id, unique column, reference, note.
 type Columns = [Option<i64>; 4];
 
 fn table(number: usize) -> Table {
@@ -38,7 +39,7 @@ fn shape(name: &TableName) -> Option<Arc<TableShape>> {
     Some(Arc::new(shape_with(Fold::Bytes, name)))
 }
 
-/// `of_unique`: how the values of the unique column are compared.
+/// Returns a table's shape. `of_unique`: how values of the unique column are compared.
 fn shape_with(of_unique: Fold, name: &TableName) -> TableShape {
     let column = |(name, fold): (&str, Fold)| ColumnShape {
         name: name.into(),
@@ -72,7 +73,7 @@ fn shape_with(of_unique: Fold, name: &TableName) -> TableShape {
     }
 }
 
-/// Tables that check the server's constraints.
+/// Tables in memory that check constraints as the server does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Tables {
     rows: BTreeMap<(usize, i64), Columns>,
@@ -106,10 +107,10 @@ impl Tables {
     }
 }
 
-/// A client's attempt: in a table, for a row, one column gets a value; or the row is inserted or deleted.
+/// A client's attempt to set one column of a row of a table, or to insert or delete the row.
 type Attempt = (usize, i64, u8, Option<i64>);
 
-/// The write that results from an attempt, if any.
+/// Returns the write that results from an attempt, if any.
 fn attempted(
     tables: &Tables,
     (table, id, what, value): Attempt,
@@ -136,7 +137,7 @@ fn values(row: Columns) -> Vec<Value> {
         .to_vec()
 }
 
-/// The transactions of a log whose clients made these attempts, and the result.
+/// Returns the transactions of a log in which clients made these attempts, and the resulting tables.
 fn log(before: &Tables, attempts: &[Vec<Attempt>]) -> (Vec<Transaction>, Tables) {
     log_of(shape, before, attempts)
 }
@@ -168,7 +169,7 @@ fn log_of(
     (transactions.collect(), tables)
 }
 
-/// The writes of a batch's statements, of at most `bound` bytes each.
+/// Returns the writes of a batch's statements, of at most `bound` bytes each.
 fn written(batch: &Batch, bound: usize) -> Vec<Logged> {
     let (mut next, mut all) = (0, Vec::new());
     while next < batch.rows() {
@@ -181,7 +182,7 @@ fn written(batch: &Batch, bound: usize) -> Vec<Logged> {
     all
 }
 
-/// An image of four nullable BIGINTs, and the bytes after it.
+/// Reads an image of four nullable BIGINTs; returns it and the bytes after it.
 fn image(bytes: &[u8]) -> (Columns, &[u8]) {
     let (nulls, mut rest) = bytes.split_first().unwrap();
     let columns = [0, 1, 2, 3].map(|at| {
@@ -209,7 +210,7 @@ fn replayed(tables: &mut Tables, written: &[Logged]) -> bool {
 }
 
 fn attempts(count: usize) -> impl Strategy<Value = Vec<Vec<Attempt>>> {
-    // Of four attempts with an existing row, two change its note.
+    // Of four attempts at an existing row, two change its note.
     let attempt = (
         0..2_usize,
         1..4_i64,
@@ -242,7 +243,7 @@ const UNIQUE: u8 = 1;
 const LINK: u8 = 2;
 const GO: u8 = 0;
 
-/// Number of rows written, and number of rows in the log.
+/// Returns the number of rows written and the number of rows in the log.
 fn counts(attempts: &[Attempt]) -> (usize, usize) {
     counts_of(shape, attempts)
 }
@@ -306,10 +307,10 @@ fn a_deleted_and_reinserted_row_is_not_joined() {
 fn a_write_with_unknown_keys_prevents_joining() {
     let attempts = [
         (0, 1, NOTE, Some(1)),
-        // No ASCII.
+        // A value that is not ASCII, so its comparison is unknown.
         (0, 1, UNIQUE, Some(0xff)),
         (0, 1, UNIQUE, None),
-        // It begins where the first one ended.
+        // The image before is equal to the image after of the first write.
         (0, 1, NOTE, Some(2)),
     ];
     let text = |name: &TableName| Some(Arc::new(shape_with(Fold::AsciiCase, name)));
@@ -327,7 +328,7 @@ fn rows_with_equal_key_hashes_are_not_joined() {
         };
         changes.keys[1].key = KeyHash(7);
     }
-    // Only consecutive updates are known to be of one row.
+    // Only consecutive updates are known to be of the same row.
     assert_eq!(written(&batch_of(transactions), 100_000).len(), 3);
 }
 
