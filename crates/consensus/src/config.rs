@@ -106,8 +106,8 @@ pub struct Timers {
 
 impl Timers {
     /// Returns the timers for a heartbeat. The lease is 1.5 heartbeats, so an election follows three missed heartbeats. A witness waits up
-    /// to two leases before it campaigns. If the heartbeat is below 120 ms, the lease is the heartbeat plus 60 ms: a processor that is busy
-    /// for some milliseconds then ends no leadership.
+    /// to two leases before it campaigns. If the heartbeat is below 120 ms, the lease is the heartbeat plus 60 ms. Otherwise a processor
+    /// that is busy for some milliseconds could end a leadership.
     pub const fn from_heartbeat(heartbeat: Duration) -> Self {
         let micros = heartbeat.as_micros() as u64;
         let (relative, absolute) = (micros * 3 / 2, micros + LEAST_SLACK_MICROS);

@@ -1,9 +1,9 @@
 //! Raft for one member of a ring, over an unmodified openraft. The crate is generic over the log and the network.
 //!
-//! [`RaftMember`] is the entry point. [`RaftNode`] is the part that it shares with the administration of the ring, in the crate
-//! `ring-admin`. Decisions about leadership, elections and leadership transfers are pure functions, separate from the tasks that act:
-//! `leadership` decides, for example, and `observer` acts. Voters change only through the log. The engine's `change_membership` is never
-//! called: it lacks the barrier that prevents two leaders from committing separately.
+//! [`RaftMember`] is the entry point. [`RaftNode`] is the part that it shares with the crate `ring-admin`, which administers the ring.
+//! Decisions about leadership, elections and leadership transfers are pure functions, separate from the tasks that act: `leadership`
+//! decides, for example, and `observer` acts. Voters change only through the log. The engine's `change_membership` is never called: it
+//! lacks the barrier that prevents two leaders from committing separately.
 
 mod calls;
 mod config;

@@ -1,13 +1,13 @@
 //! Decides which transactions fit the disks of the ring. The leader asks the voters periodically for their room. It refuses to propose a
 //! transaction if fewer than a majority of a voter set has room for it.
 //!
-//! Why enough members can still elect a leader when all disks fill: entries cannot be skipped, so a member can take a new leader's blank
-//! entry only if it can take all transactions before it. Consider a member of the majority that reported enough room to a serving leader.
-//! That leader has committed an entry of its own term, and its commit mark is at or after that entry. So all entries from older terms in
-//! its log are committed. The member's answer counts only if its log had everything up to the mark when it was asked. Other entries may not
-//! have arrived: those that were uncommitted then, and those proposed since. They all belong to this leadership, so the leader has counted
-//! them. It subtracts them from the reported room, and the next proposals must fit the rest. So the leader's whole log fits the disks of
-//! that majority without their reserve.
+//! Why enough members can still elect a leader when all disks fill: a member cannot skip entries. So it can take a new leader's blank entry
+//! only if it can take all transactions before it. Consider a member of the majority that reported enough room to a serving leader. That
+//! leader has committed an entry of its own term, and its commit mark is at or after that entry. So all entries from older terms in its log
+//! are committed. The member's answer counts only if its log had everything up to the mark when it was asked. Other entries may not have
+//! arrived: those that were uncommitted then, and those proposed since. They all belong to this leadership, so the leader has counted them.
+//! It subtracts them from the reported room, and the next proposals must fit the rest. So the leader's whole log fits the disks of that
+//! majority without their reserve.
 //!
 //! Another leader may have put entries of older terms into logs that this leader has never seen. None of those entries is committed, and
 //! this leader's entries replace them. An answer counts only in the leadership in which it was given.

@@ -43,8 +43,8 @@ pub(crate) fn standing_pause<'a>(
 /// The location of the ring's primary, as reported to a member's mysqld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Primacy {
-    /// The member's role. For its own mysqld, a leader does not count as the leader in two cases: while the primary's place is reserved for
-    /// another member, and while it is an interim leader.
+    /// The member's role. For its own mysqld, a leader does not count as the leader while the primary's place is reserved for another
+    /// member. Neither does an interim leader.
     pub leadership: Leadership,
     /// The other database member that is known to lead with the primary mysqld. `None` if a witness leads, because it will transfer the
     /// leadership, or if the primary's place is reserved for another member than the leader.

@@ -42,7 +42,7 @@ pub struct RingView {
     pub own: MemberId,
     /// True if the viewing member leads, so it can observe the others.
     pub leads: bool,
-    /// True if the viewing member is an interim leader: it was elected because no voter had the end of its log, and must transfer the
+    /// True if the viewing member is an interim leader. It was elected because no voter had the end of its log, and it must transfer the
     /// leadership.
     pub is_interim: bool,
     /// How long a member's answer counts.

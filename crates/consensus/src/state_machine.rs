@@ -103,7 +103,7 @@ impl CommitStateMachine {
 
     /// Returns the log's first file start after the entries that are purged or will be purged, if it is committed. The engine must not
     /// receive errors of this read. They would stop the member permanently, although they affect only a purge, or a member whose log must
-    /// begin anew.
+    /// begin again.
     async fn first_start(&self) -> Result<Option<FileStart>, io::Error> {
         let start = self.starts.first_start(self.goal.get()).await?;
         let applied = self.floor.last_applied.map(|applied| applied.index);

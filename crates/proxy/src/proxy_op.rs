@@ -175,7 +175,7 @@ impl Outstanding {
         requests.find(|stripped| !stripped.request.is_empty())
     }
 
-    /// Records an answer, and thereby the end of every request that it covers. Returns false if no such request was sent.
+    /// Records an answer. Every request that the answer covers is ended. Returns false if no such request was sent.
     pub(crate) fn answered(&mut self, answered: &Answered) -> bool {
         let mut asked = self.requests.iter().map(|stripped| &stripped.request);
         let Some(oldest) = asked.clone().next() else {

@@ -1,5 +1,5 @@
-//! A leader's data about the members to which it sends entries: their progress, the time of their answers, the failures of proxies, and the
-//! route of each member. The leader's clients share it.
+//! A leader's data about the members to which it sends entries. It has their progress, the times of their answers, the failures of proxies,
+//! and the routes. The leader's clients share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -377,8 +377,8 @@ impl Known {
     }
 }
 
-// Network traffic for the entries of the log, counted by member and by route: payload bytes that were sent, payload bytes that a proxy
-// saved, and how often a proxy was no longer used, with the reason.
+// Network traffic for the entries of the log, counted by member and by route. The counters are payload bytes that were sent, payload bytes
+// that a proxy saved, and how often a proxy was no longer used.
 
 /// Counters since the process started.
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! The interfaces of a member's log for the code around the consensus engine: where its files begin, its reports, its free room, and
-//! whether it had to cut its end. They are declared in this crate, because the log implements them and the consensus crate uses them.
+//! The interfaces of a member's log for the code around the consensus engine. They show where its files begin, its reports, its free room,
+//! and whether it had to cut its end. They are declared in this crate, because the log implements them and the consensus crate uses them.
 
 use std::future::Future;
 use std::ops::Range;

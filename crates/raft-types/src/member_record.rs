@@ -50,8 +50,8 @@ pub struct MemberRecord {
     /// of a ring has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Box<Pause>>,
-    /// Fields that are copied into every later membership: fields that a later version of this program adds for the member, and fields that
-    /// all members of the ring share.
+    /// Fields that are copied into every later membership. A later version of this program adds some for the member; others are the same
+    /// for all members of the ring.
     #[serde(flatten)]
     pub extras: Extras,
 }

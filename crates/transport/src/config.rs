@@ -26,9 +26,8 @@ pub struct TransportConfig {
     /// If the other end's system acknowledges nothing for this time, a connection for entries to another region is closed. Such a
     /// connection is not pinged: after megabytes in flight, a ping would arrive too late, especially with packet loss.
     pub far_deadline: Duration,
-    /// Time for entries in flight without progress. The time that a slow disk needs to write them (2 MiB per second) is added, because a
-    /// member sends nothing while it writes a large transaction. The keepalive detects a dead member; in another region, `far_deadline`
-    /// does.
+    /// Time for entries in flight without progress. The time that a slow disk needs to write them (2 MiB per second) is added. A member
+    /// sends nothing while it writes a large transaction. The keepalive detects a dead member; in another region, `far_deadline` does.
     pub stall_deadline: Duration,
 }
 

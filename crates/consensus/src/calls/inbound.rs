@@ -1,5 +1,5 @@
-//! Processes the calls from other members that the transport's server has admitted: entries, votes, and a campaign that a leader orders
-//! when it transfers the leadership. The vote gate checks a vote request before the engine grants it. The engine gives every answer except
+//! Processes the calls from other members that the transport's server has admitted. These are entries, votes, and a leader's order to
+//! campaign in a leadership transfer. The vote gate checks a vote request before the engine grants it. The engine gives every answer except
 //! one: see [`Inbound::heartbeat`].
 
 use std::convert::Infallible;

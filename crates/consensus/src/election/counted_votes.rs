@@ -3,10 +3,10 @@
 //! support the message. The interim leader's vote requests do not declare leases over ([`super::interim_leader`]). A late voter is asked
 //! for its vote already in a pre-vote ([`LateVotes`]).
 //!
-//! So this member may get votes of a term in which its engine has not campaigned, and in which it never campaigns if an earlier election
-//! succeeds. The engine assumes that it requested every vote for its own member. On such a vote, it would neither continue in its role nor
-//! give the role up. So the engine receives the vote as the voter's own candidacy in that term, which only shows that the engine's term is
-//! old.
+//! So this member may get votes of a term in which its engine has not campaigned. If an earlier election succeeds, the engine never
+//! campaigns in that term. The engine assumes that it requested every vote for its own member. After such a vote, it would keep its role
+//! without acting in it. So the engine receives the vote as the voter's own candidacy in that term, which only shows that the engine's term
+//! is old.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

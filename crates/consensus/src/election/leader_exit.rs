@@ -101,9 +101,10 @@ impl LeaderExit {
         tokio::time::timeout(patience, dead).await.is_ok()
     }
 
-    /// Returns true if a vote request may bypass the lease that was granted to the leader: the leader's process has exited, and the request
-    /// is for the next term. No other leader's lease is bypassed, even if this member follows another leader before the engine receives the
-    /// request. A leader of that next term already has this member's vote. With a leader of a later term, the request is too old.
+    /// Returns true if a vote request may bypass the lease that was granted to the leader. The leader's process must have exited, and the
+    /// request must be for the next term. No other leader's lease is bypassed, even if this member follows another leader before the engine
+    /// receives the request. A leader of that next term already has this member's vote. With a leader of a later term, the request is too
+    /// old.
     pub(crate) fn releases(&self, asked: &Vote) -> bool {
         match *self.0.borrow() {
             ExitEvidence::Exited(led) => !asked.committed && asked.leader_id.term == led.term.0 + 1,

@@ -58,7 +58,7 @@ impl RoleSnapshot {
     }
 
     /// Returns a member other than `own` that is the only voter, or may still consider itself the only voter. In the second case, the
-    /// member alone is a voter set of an uncommitted membership, and it may be the only set of the previous membership.
+    /// member alone is a voter set of an uncommitted membership. This set may be the only one of the previous membership.
     pub(crate) fn another_alone(&self, own: MemberId, mark: Option<OpId>) -> Option<MemberId> {
         let sets = self.voter_sets();
         let changed_at = self.membership.log_id().map(|at| at.index);

@@ -2,9 +2,9 @@
 //! functions; the time is an argument. Two rules apply:
 //!
 //! * **Rule 1, one vote.** A report counts only while this leadership's vote is stored on both the follower and this member. A follower of
-//!   a later leader may have received an old entry of this member's term again, from *that* leader, whose log may lose to a third one. If
-//!   this member counted the entry, it would commit an entry that is then lost (figure 8 of the Raft paper). After a leader is deposed, its
-//!   own log may already be the new leader's.
+//!   a later leader may have received an old entry of this member's term again, from *that* leader. The later leader's log may lose to a
+//!   third one. If this member counted the entry, it would commit an entry that is then lost (figure 8 of the Raft paper). After a leader
+//!   is deposed, its own log may already be the new leader's.
 //! * **Rule 2, bounded time.** Answers are given from here only for a window after the last real exchange was *sent*. The engine counts any
 //!   answer as a sign of life at the time of the request. Without a bound, a deposed leader would grant itself linearizable reads. The
 //!   follower accepted the exchange after it was sent. Within a window that is shorter than the lease, it has not voted for another member.

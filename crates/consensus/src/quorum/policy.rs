@@ -62,8 +62,8 @@ fn names(regions: &BTreeSet<Region>) -> String {
 pub struct RingRules {
     /// The members whose majority decides a commit.
     pub policy: QuorumPolicy,
-    /// Where the leadership goes when it leaves a region: to the first of these regions that can accept it, otherwise to another region, in
-    /// the order of names.
+    /// The regions to which the leadership is transferred when it leaves a region: the first of these that can accept it. If none can, the
+    /// other regions follow in the order of their names.
     pub region_preference: Vec<Region>,
     /// The number of voting members that each region is expected to have. A majority of a region's voters must not be smaller than a
     /// majority of the expected number; otherwise, the region decides no commit.

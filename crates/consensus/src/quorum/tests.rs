@@ -1,4 +1,4 @@
-//! Properties over random rings, policies, moves and membership changes: the quorums before and after each step intersect, the engine
+//! Properties over random rings, policies, moves and membership changes. The quorums before and after each step intersect, the engine
 //! accepts each step, and every move completes.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The decisions of a provisioning, as pure functions: how to continue an attempt after an interruption, why a copy is refused, and which
+//! The decisions of a provisioning, as pure functions. They decide how to continue an interrupted attempt, why a copy is refused, and which
 //! transactions it would lose.
 
 use std::io;

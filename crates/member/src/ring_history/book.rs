@@ -1,6 +1,6 @@
-//! The part of the ring's history in this member's data directory: a copy of the events in the ring's log while the member ran, and the
-//! interruptions that it observed. The file has one JSON object per line. New lines are appended, and the oldest ones are dropped. If a
-//! crash interrupted the write of a line, the line is skipped.
+//! The part of the ring's history in this member's data directory. It contains a copy of the events in the ring's log while the member ran,
+//! and the interruptions that the member observed. The file has one JSON object per line. New lines are appended, and the oldest ones are
+//! dropped. If a crash interrupted the write of a line, the line is skipped.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
-//! Detects interruptions between two observations of the member by itself. These are: clients can no longer write to its mysqld, or can
-//! write again; the quorum is lost, or back. Further events are members that no longer answer this leader, and starts of mysqld that are
-//! open for writes. Pure functions.
+//! Detects interruptions between two consecutive observations of this member's own view. These are: clients can no longer write to its
+//! mysqld, or can write again; the quorum is lost, or back. Further events are members that no longer answer this leader, and starts of
+//! mysqld that are open for writes. Pure functions.
 
 use std::collections::BTreeSet;
 

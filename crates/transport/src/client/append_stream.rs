@@ -120,8 +120,8 @@ impl Window {
     }
 }
 
-// The answers to an append stream, for the engine: in the order of the requests, ended by the first failure, and never later than the stall
-// deadline.
+// The answers to an append stream, for the engine, in the order of the requests. The first failure ends them. Each answer arrives before
+// the stall deadline, or the stream fails.
 
 type Item = RpcResult<Answered>;
 /// The additional connections of a stream, until each of them ends.

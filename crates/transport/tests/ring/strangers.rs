@@ -1,4 +1,4 @@
-//! Calls with a wrong envelope are refused with specific messages: from a member of another ring, to the wrong recipient, or from a data
+//! Calls with a wrong envelope are refused with specific messages. The envelope names another ring, the wrong recipient, or a data
 //! directory that the ring does not have.
 
 use std::sync::Arc;
