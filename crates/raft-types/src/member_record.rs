@@ -109,7 +109,7 @@ impl Default for MemberRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extras(Option<Arc<Fields>>);
 
-/// Behind a pointer, because the engine's errors contain records; shared, because each check of the ring copies the records.
+/// A pointer, because the engine's errors contain records; shared, because each check of the ring copies the records.
 type Fields = (BTreeMap<String, Value>,);
 
 impl Extras {

@@ -4,8 +4,8 @@
 //! for its vote already in a pre-vote ([`LateVotes`]).
 //!
 //! So this member may get votes of a term in which its engine has not campaigned. If an earlier election succeeds, the engine never
-//! campaigns in that term. The engine assumes that it requested every vote for its own member. After such a vote, it would keep its role
-//! without acting in it. So the engine receives the vote as the voter's own candidacy in that term, which only shows that the engine's term
+//! campaigns in that term. The engine assumes that it requested every vote for its own member. After such a vote, it would neither act
+//! in its role nor give it up. So the engine receives the vote as the voter's own candidacy in that term, which only shows that the engine's term
 //! is old.
 
 use std::collections::BTreeMap;

@@ -40,7 +40,7 @@ pub(crate) fn place(
     u32::try_from(in_front.count()).unwrap_or(u32::MAX)
 }
 
-/// What a member does in one of its intervals.
+/// A member's action in one of its intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     Archive,
@@ -58,7 +58,7 @@ pub(crate) struct Seen {
     pub(crate) by: Option<MemberId>,
 }
 
-/// Whether it is a member's turn.
+/// The state that decides whether it is a member's turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     /// True if this member archives in place of the members before it.

@@ -380,7 +380,7 @@ mod tests {
             assert_eq!(reports.due(&state, now), Some(EventKind::Primary));
             let why = Some("exit status: 1".to_owned());
             reports.ended(EventKind::Primary, &state, why, now);
-            // Meanwhile, the other hook may run.
+            // During the delay, the other hook may run.
             let early = now + delay - Duration::from_millis(1);
             assert_ne!(reports.due(&state, early), Some(EventKind::Primary));
             now += delay;

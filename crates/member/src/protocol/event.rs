@@ -110,7 +110,7 @@ pub enum CommandResult {
     Bootstrapped(RingId),
     /// State of a member's mysqld.
     Mysqld(Box<MysqldAnswer>),
-    /// What is removed if the data of a mysqld is replaced.
+    /// The data that is removed if a mysqld's data is replaced.
     ProvisionPlan(ProvisionPlan),
     /// The data of the member's mysqld was replaced by another member's data.
     Provisioned(Provisioned),
@@ -142,7 +142,7 @@ pub struct Reloaded {
     pub warnings: Vec<String>,
 }
 
-/// What is removed if the data of a mysqld is replaced.
+/// The data that is removed if a mysqld's data is replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionPlan {
     /// The donor's name.
