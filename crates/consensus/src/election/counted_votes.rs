@@ -4,9 +4,9 @@
 //! for its vote already in a pre-vote ([`LateVotes`]).
 //!
 //! So this member may get votes of a term in which its engine has not campaigned. If an earlier election succeeds, the engine never
-//! campaigns in that term. The engine assumes that it requested every vote for its own member. After such a vote, it would neither act
-//! in its role nor give it up. So the engine receives the vote as the voter's own candidacy in that term, which only shows that the engine's term
-//! is old.
+//! campaigns in that term. The engine assumes that it requested every vote for its own member. After such a vote, it would neither act in
+//! its role nor leave it. So the engine receives the vote as the voter's own candidacy in that term, which only shows that the engine's
+//! term is old.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -173,8 +173,8 @@ impl InterimTerm {
 // term. If that voter is needed, no leader would ever be elected.
 //
 // So a voter that agreed in a pre-vote but voted too late is asked for its vote already in the next pre-vote. Pre-votes are for the same
-// term until one succeeds. That attempt ends before the answer too, but the voter stores the vote meanwhile. When it is asked again, it has
-// the vote already.
+// term until one succeeds. That attempt also ends before the answer arrives, but the voter has begun to store the vote. When it is asked
+// again, it has the vote already.
 //
 // The vote is an ordinary one: given once in a term, and not within a lease. Pre-votes keep a member that cannot win from raising the
 // ring's term. For late voters, this protection is given up for [`COUNTS`].

@@ -17,8 +17,8 @@
 //!    A member with an entry of that leader has all entries before it (log matching).
 //! 2. **The end of the log of a leader of term `T` or a later term, asked after the restart.** A leader of term `T` has everything that
 //!    this member acknowledged to it, and everything that was committed in earlier terms. Its log only grows. For a leader of a later term,
-//!    1 applies. The leader need not lead any more. The committed end is not enough: the acknowledgement may be in flight and commit `e`
-//!    afterwards.
+//!    1 applies. That member need no longer be the leader. The committed end is not enough: the acknowledgement may be in flight and commit
+//!    `e` afterwards.
 //! 3. **The latest end of all other members' logs, all of them asked after the restart.** `e` is committed only with the acknowledgements
 //!    of other members, or of a leader that has `e`. So one of the asked members has `e`, and its log ends at `e` or later. A log that ends
 //!    at the latest end or later has `e`: in the same term by log matching, in a later term by leader completeness. *All* members of the

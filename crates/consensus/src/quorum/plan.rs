@@ -139,7 +139,7 @@ pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
 }
 
 /// Adds new members to a growing set one at a time, and only members that are caught up. A silent voter would only make the majority
-/// larger. A set that is entirely new gets all of its members at once.
+/// larger. A set that is entirely new gets all of its members in one step.
 fn with_newcomers_one_by_one(
     current: &VoterSets,
     wanted: VoterSets,

@@ -10,9 +10,9 @@
 //!
 //! A primary is taken over in two steps: [`mysqld_controller::plan::takeover`].
 //!
-//! If a member is killed in between, the note determines how it continues. For the primary, the note is written before mysqld is opened. Then
-//! only this member may open its mysqld, because no other member had all of the ring's transactions. For a follower, the note is written
-//! last, as evidence that mysqld is closed. Without the note, the member continues to manage mysqld.
+//! The note determines how a member continues that was killed in between. For the primary, the note is written before mysqld is opened.
+//! Then only this member may open its mysqld, because no other member had all of the ring's transactions. For a follower, the note is
+//! written last, as evidence that mysqld is closed. Without the note, the member continues to manage mysqld.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
