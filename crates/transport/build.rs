@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={SCHEMA}");
     let descriptors = protox::compile([SCHEMA], ["proto"])?;
     tonic_prost_build::configure()
-        // Bodies of entries share the receive buffer.
+        // The decoded bodies of entries share the receive buffer.
         .bytes(".")
         .compile_fds(descriptors)?;
     Ok(())

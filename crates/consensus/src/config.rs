@@ -1,5 +1,4 @@
-//! A member's Raft configuration, with the defaults written once, and checks that
-//! reject timers that cannot work. Each time is explained at its field.
+//! A member's Raft configuration: default values, and checks that reject timers that cannot work. Each field explains its time.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -18,13 +17,13 @@ pub struct MemberConfig {
     pub ring: RingId,
     /// This member's number in the ring.
     pub id: MemberId,
-    /// Witness or database member: a database member campaigns first.
+    /// The kind of the member, witness or database member. A database member campaigns before a witness.
     pub kind: MemberKind,
     /// Heartbeats and elections.
     pub timers: Timers,
-    /// The members that decide a commit, and the region preference.
+    /// Rules for the members that decide a commit, and for the preferred region.
     pub rules: RingRules,
-    /// The most that the member holds in memory.
+    /// Upper bounds on the memory for proposals and for entries to followers.
     pub bounds: Bounds,
     /// The running program. Not a user's choice: tests use it to simulate other versions.
     pub program: Program,
@@ -62,17 +61,17 @@ impl MemberConfig {
             election_timeout_min: millis(self.timers.shortest_election(self.kind)),
             election_timeout_max: millis(self.timers.lease),
             max_payload_entries: self.bounds.entries_per_request,
-            // Entries go to the followers as soon as they are written, not at the end of the loop.
+            // The engine sends entries to the followers as soon as they are written, not at the end of its loop.
             broadcast_submitted_on_append: Some(true),
-            // A snapshot is only the mark up to which the log may be purged, set by hand.
+            // A snapshot is only the mark up to which the log may be purged. The member sets the mark itself.
             snapshot_policy: SnapshotPolicy::Never,
             max_in_snapshot_log_to_keep: u64::MAX,
             install_snapshot_timeout: millis(INSTALL_DEADLINE),
             enable_pre_vote: Some(true),
-            // Until its first turn: see `campaign`.
+            // Elections stay off until the first turn of this member: see `campaign`.
             enable_elect: false,
-            // A member may have lost the end of its log to a disk. It gets it again from the leader that has its
-            // acknowledgement. This is safe because such a member votes for no candidate until then (`doubted_tail`).
+            // A disk may have lost the end of a member's log. The leader with that member's acknowledgement sends the lost entries again.
+            // This is safe, because the member votes for no candidate until then (`doubted_tail`).
             allow_log_reversion: Some(true),
             // A restarted leader must be elected again before it may report itself as the leader.
             enable_leader_restore: Some(false),
@@ -85,31 +84,30 @@ impl MemberConfig {
     }
 }
 
-/// How long a leader waits for a member that makes its log begin with a later file. That member removes all its
-/// old files before it answers. If that takes longer, the repeated call is answered immediately; entries
-/// that follow wait in that member until it is done.
+/// How long a leader waits for a member that makes its log begin with a later file. The member removes all its old files before it answers.
+/// If the removal takes longer, the leader repeats the call, and the member answers immediately. The member takes later entries only after
+/// the removal.
 const INSTALL_DEADLINE: Duration = Duration::from_secs(2);
 
-/// How long a leader waits before it retries a member that could not be reached.
+/// The pauses before a leader retries a member that it could not reach; the last pause repeats.
 const RECONNECT_DELAYS: &str = "50ms 100ms 200ms ...500ms";
 
-/// Timers of heartbeats and elections. They should be the same on all members. While they differ, as in a rolling change, a leader uses
-/// the shorter lease of its own and each voter's.
+/// Timers of heartbeats and elections. They should be the same on all members. If they differ, as in a rolling change, a leader uses for
+/// each voter the shorter of its own lease and the voter's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timers {
-    /// How often a leader calls its followers. It is also the deadline of such a call, so it must be
-    /// longer than the slowest round trip to any voter: else an idle ring refuses every write.
+    /// How often a leader calls its followers. This is also the deadline of such a call, so it must be longer than the slowest round trip
+    /// to any voter. With a shorter heartbeat, an idle ring refuses every write.
     pub heartbeat: Duration,
-    /// How long a follower elects no other leader after a call of its leader. For so long
-    /// a leader may rely on its last answered heartbeat. A dead leader is detected after the lease and
-    /// a random part of a second one.
+    /// How long a follower elects no other leader after a call of its leader. A leader may rely on its last answered heartbeat for the same
+    /// time. A dead leader is detected after one lease and a random part of a second lease.
     pub lease: Duration,
 }
 
 impl Timers {
-    /// The timers for a heartbeat. An election follows three missed heartbeats: the lease is one and a half
-    /// of them, and a witness waits a lease and as much again before it campaigns. Below 120 ms the lease is a little
-    /// longer, so that a processor that is busy for some milliseconds ends no leadership.
+    /// Returns the timers for a heartbeat. The lease is 1.5 heartbeats, so an election follows three missed heartbeats. A witness waits up
+    /// to two leases before it campaigns. If the heartbeat is below 120 ms, the lease is the heartbeat plus 60 ms. Otherwise a processor
+    /// that is busy for some milliseconds could end a leadership.
     pub const fn from_heartbeat(heartbeat: Duration) -> Self {
         let micros = heartbeat.as_micros() as u64;
         let (relative, absolute) = (micros * 3 / 2, micros + LEAST_SLACK_MICROS);
@@ -124,10 +122,10 @@ impl Timers {
         }
     }
 
-    /// The shortest wait, on top of the lease, before a member of this kind campaigns; the longest is another lease. A
-    /// witness mostly waits longer than a database member, which should win with an equal log. Two remaining witnesses
-    /// must not repeatedly campaign at the same moment. So their waits are spread over more than the engine's clock
-    /// interval, a fifth of a heartbeat.
+    /// Returns the shortest wait, in addition to the lease, before a member of this kind campaigns. The longest wait is one more lease. A
+    /// witness usually waits longer than a database member, because the database member should win if their logs are equal. Two remaining
+    /// witnesses must not campaign repeatedly at the same moment. So their waits vary by more than the engine's clock interval, which is a
+    /// fifth of a heartbeat.
     pub fn shortest_election(&self, kind: MemberKind) -> Duration {
         match kind {
             MemberKind::Database => self.heartbeat + Duration::from_millis(1),
@@ -135,7 +133,7 @@ impl Timers {
         }
     }
 
-    /// How long a step waits that needs at most an election: a leadership transfer.
+    /// Returns the longest time to wait for one election, for example in a leadership transfer.
     pub fn longest_election(&self) -> Duration {
         self.lease * 2
     }
@@ -151,7 +149,8 @@ impl Timers {
         }
     }
 
-    /// The leases that go with the heartbeat, which leaves up to a fifth of an interval late, and one may be slow.
+    /// Returns the leases that are allowed for the heartbeat. A heartbeat may be sent a fifth of an interval late, and one answer may be
+    /// slow.
     fn leases(&self) -> RangeInclusive<Duration> {
         self.heartbeat * 3 / 2..=self.heartbeat * LONGEST_LEASE_IN_HEARTBEATS
     }
@@ -166,17 +165,17 @@ impl Default for Timers {
 
 /// The minimum by which a derived lease exceeds its heartbeat.
 const LEAST_SLACK_MICROS: u64 = 60_000;
-/// Below this the engine's own tick would be the limit.
+/// If the heartbeat were shorter, the engine's own clock interval would be the limit.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
-/// Above this an election would take too long.
+/// If the heartbeat were longer, an election would take too long.
 const LONGEST_HEARTBEAT: Duration = Duration::from_secs(10);
 const LONGEST_LEASE_IN_HEARTBEATS: u32 = 20;
 
 /// The most that a member holds in memory for its proposals and its followers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes of proposed entries that are not committed yet; a proposal beyond them waits. One
-    /// larger than this is accepted when nothing else is in flight.
+    /// Bytes of proposed entries that are not committed yet. A proposal that exceeds the bound waits. A single entry larger than the bound
+    /// is accepted if no other entry is in flight.
     pub proposals_bytes: u32,
     /// The most entries in one replication request. The store and the transport also limit
     /// it by bytes.
@@ -260,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Otherwise two remaining witnesses would repeatedly campaign at the same moment.
+    /// Two remaining witnesses must not campaign repeatedly at the same moment.
     #[test]
     fn waits_are_spread_over_more_than_a_look_at_the_clock() {
         for millis in [100, 500, 2_000] {

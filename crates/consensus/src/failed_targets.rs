@@ -1,6 +1,6 @@
-//! Targets that did not take over the leadership. The ring has no leader until a failed transfer is detected, so the same target is not
-//! tried again immediately. It must first win a mock election, which shows that it reaches its voters. Otherwise two members would
-//! alternate, and neither would serve for long. Kept in memory across leaderships.
+//! Members that did not take over the leadership when it was transferred to them. Until a failed transfer is detected, the ring has no
+//! leader, so the same target is not tried again immediately. It must first win a mock election, which shows that it reaches its voters.
+//! Otherwise two members would alternate as the primary for short periods. The records stay in memory across leaderships.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,18 +14,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// A failure expires this long after the end of its pause.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 
-/// How a failed target is treated.
+/// How a failed transfer target is treated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetStanding {
-    /// Other members are chosen first.
+    /// Other members are chosen before this one.
     ComesLast,
-    /// It has to win a mock election first.
+    /// The member must first win a mock election.
     ToBeTested,
-    /// It is not tried now; the reason as text.
+    /// The member is not tried now; the text is the reason.
     Held(String),
 }
 
-/// The members with special treatment.
+/// The failed targets and how each one is treated.
 pub type Standings = BTreeMap<MemberId, TargetStanding>;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ struct Failure {
     /// Consecutive failures.
     times: u32,
     not_before: Instant,
-    /// It has won a mock election since.
+    /// True if the member has won a mock election since its failure.
     tested: bool,
     why: String,
 }
@@ -64,7 +64,8 @@ impl FailedTargets {
         lock(&self.0).remove(&id);
     }
 
-    /// Records that `id` has won a mock election, or why it lost. Mock elections are free, and are held as often as elections may be.
+    /// Records that `id` has won a mock election, or why it lost. A mock election changes nothing, so it may be held as often as elections
+    /// are allowed.
     pub fn tested(&self, id: MemberId, lost: Option<String>, pause: Duration, now: Instant) {
         if let Some(failure) = lock(&self.0).get_mut(&id) {
             failure.tested = lost.is_none();

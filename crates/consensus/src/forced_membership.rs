@@ -1,8 +1,8 @@
-//! A membership that no leader proposed: the first one of a ring, or the one that repairs a permanently lost quorum. The member accepts it
-//! as if it came from a leader of a term that no member can have reached, then campaigns.
+//! A membership that no leader proposed: the first membership of a ring, or one that repairs a permanently lost quorum. The member accepts
+//! it as if a leader had sent it, in a term that no member can have reached. Then the member campaigns.
 //!
-//! This is safe if no other member can have committed entries that this log lacks: at bootstrap, and when an operator has made that
-//! decision. All other changes use `membership_step`.
+//! This is safe only if no other member can have committed entries that this log lacks. That is certain at bootstrap; for a repair, an
+//! operator decides it. All other changes use `membership_step`.
 
 use openraft::raft::AppendEntriesRequest;
 use raft_types::{
@@ -52,9 +52,10 @@ impl RaftNode {
         Ok(OpId::from(log_id))
     }
 
-    /// The term in which a ring's first membership may be forced here: the first term, or the one after an interrupted attempt. The vote
-    /// is durable before the entry, so a member stopped in between has an empty log. It has sent the entry to no member, but its writer
-    /// may have it: the next attempt needs its own term. `None` if the log has entries, or the member has voted.
+    /// Returns the term in which a ring's first membership may be forced here: the first term, or the term after an interrupted attempt.
+    /// The vote is durable before the entry. So a member that stopped between the two has an empty log, and it has sent the entry to no
+    /// member. Its log writer may still have the entry, so the next attempt needs a new term. Returns `None` if the log has entries, or the
+    /// member has voted.
     ///
     /// # Errors
     /// The engine has stopped.

@@ -1,5 +1,5 @@
-//! How long this member has lacked entries that its leader reports as committed. Entries arrive in a separate stream, which stalls on a
-//! full log disk and lags on a slow line, while heartbeats continue. The local commit index alone then does not show its age.
+//! Measures how long this member has lacked entries that its leader reports as committed. Entries arrive in a separate stream, which stalls
+//! on a full log disk and lags on a slow line, while heartbeats continue. The local commit index alone then does not show how old it is.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use raft_types::OpId;
 use tokio::time::Instant;
 
-/// Reports within this time count as received at its beginning.
+/// Reports that arrive within this time of each other count as one report, received at the beginning of that time.
 const RESOLUTION: Duration = Duration::from_millis(10);
-/// The number of remembered moments. Beyond that, neighbours merge and keep the earlier moment. So the reported lack of a lagging member
-/// may be too long by one part in this number, and is never too short.
+/// The number of reports in memory. When it is reached, adjacent reports are merged, and the merged report keeps the earlier time. So the
+/// measured time may be too long, by at most one part in [`PART`], and is never too short.
 const MOST: usize = 1024;
 const PART: u32 = 16;
 
 /// Entries that leaders reported as committed and this member has not committed, with the time of the report.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    /// The time of a leader's last message.
+    /// The time of the last message from a leader.
     heard: Option<Instant>,
-    /// In the order of the log.
+    /// The reports, in the order of the log.
     told: VecDeque<ReportedCommit>,
 }
 
@@ -27,7 +27,8 @@ pub(crate) struct Reports {
 #[derive(Debug, Clone, Copy)]
 struct ReportedCommit {
     up_to: OpId,
-    /// The time of the first report; `None` for the very first message, as the entry may have been committed any time earlier.
+    /// The time of the first report. `None` if the report came with the very first message, because the entry may have been committed at
+    /// any earlier time.
     since: Option<Instant>,
     /// The time of the last report.
     until: Instant,
@@ -36,17 +37,17 @@ struct ReportedCommit {
 /// How long a member has lacked committed entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lack {
-    /// It has all reported entries.
+    /// The member has all reported entries.
     Nothing,
-    /// For this long.
+    /// The member has lacked entries for this long.
     For(Duration),
-    /// It lacks entries, since an unknown time.
+    /// The member lacks entries, since an unknown time.
     Unknown,
 }
 
 impl Reports {
-    /// Records that a leader reported this commit index while the log is committed up to `own` here. Entries reported after a silence
-    /// of the given length may have been committed when it began.
+    /// Records that a leader reports the commit index `committed`, while the log is committed up to `own` here. If the leader sent nothing
+    /// for the duration `silence`, the entries may have been committed when the silence began.
     pub(crate) fn told(
         &mut self,
         committed: Option<OpId>,
@@ -92,7 +93,7 @@ impl Reports {
         }
     }
 
-    /// Compares op ids, not indexes: entries committed after a repair of the quorum supersede those that it gave up.
+    /// Compares op ids, not indexes: after a quorum repair, new entries replace the given-up entries at the same indexes.
     fn forget(&mut self, own: Option<OpId>) {
         while self
             .told
@@ -130,7 +131,7 @@ mod tests {
         Some(OpId::new(3, index))
     }
 
-    /// A member that has received its leader's messages, and has the first entry.
+    /// A member that has received its leader's messages and has the first entry.
     fn in_the_ring() -> (Reports, Instant) {
         let (mut memory, begun) = (Reports::default(), Instant::now());
         memory.told(entry(0), entry(0), begun, SILENCE);

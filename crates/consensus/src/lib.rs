@@ -1,23 +1,27 @@
-//! One ring member's Raft over an unmodified openraft, generic over its log and its network.
+//! Raft for one member of a ring, over an unmodified openraft. The crate is generic over the log and the network.
 //!
-//! [`RaftMember`] is the entry point, and [`RaftNode`] what it shares with the administration of the ring, which is in the crate
-//! `ring-admin`. Decisions are pure and separate from the acting tasks: leadership (`leadership` decides, `observer` acts), elections,
-//! leadership transfers. Voters change only through the log. The engine's `change_membership` is never called: it lacks the barrier that
-//! prevents two leaders from committing separately.
+//! [`RaftMember`] is the entry point. [`RaftNode`] is the part that it shares with the crate `ring-admin`, which administers the ring.
+//! Decisions about leadership, elections and leadership transfers are pure functions, separate from the tasks that act: `leadership`
+//! decides, for example, and `observer` acts. Voters change only through the log. The engine's `change_membership` is never called: it
+//! lacks the barrier that prevents two leaders from committing separately.
 
 mod calls;
 mod config;
 mod election {
     //! Elections: when this member campaigns, and for whom it may vote.
     //!
-    //! The engine grants a vote by its rules: the larger term, a log at least as long, a majority of each voter set. This module restricts
-    //! that. [`vote_gate`] checks incoming vote requests ([`crate::calls::inbound`]). [`campaign`] decides whether this member may
-    //! campaign. A member asks the others first if its log lost its end ([`doubted_tail`]) or its data directory was restored to an earlier
-    //! state ([`put_back`]). The others report that to it ([`greetings`]). Where only a non-voter has what such a member needs, it is asked
-    //! to be the interim leader ([`interim_leader`]). Candidates that split the votes then campaign in turn ([`candidate_order`]). A
-    //! voter with a slow disk is asked for its vote earlier ([`counted_votes`]). [`mock_election`] tests before a promotion whether its
-    //! target would be elected; [`mock_vote`] holds and answers it. [`leader_exit`] is the evidence that a leader's process has exited;
-    //! [`early_election`] then does not wait for its heartbeats.
+    //! The engine grants a vote by its rules: the larger term, a log at least as long, a majority of each voter set. This module adds
+    //! restrictions. [`vote_gate`] checks incoming vote requests ([`crate::calls::inbound`]). [`campaign`] decides whether this member may
+    //! campaign.
+    //!
+    //! A member asks the others before it campaigns if its log lost its end ([`doubted_tail`]), or if its data directory was restored to an
+    //! earlier state ([`put_back`]). The other members report the restored state to it ([`greetings`]). If only a non-voter has the entries
+    //! that such a member needs, the non-voter becomes the interim leader ([`interim_leader`]).
+    //!
+    //! Candidates that split the votes campaign in turn afterwards ([`candidate_order`]). A voter with a slow disk is asked for its vote
+    //! earlier ([`counted_votes`]). Before a promotion, [`mock_election`] tests whether its target would be elected; [`mock_vote`] holds
+    //! and answers such an election. [`leader_exit`] is the evidence that a leader's process has exited. With that evidence,
+    //! [`early_election`] does not wait for missing heartbeats.
 
     pub(crate) mod campaign;
     pub(crate) mod candidate_order;
@@ -38,10 +42,10 @@ mod failed_targets;
 mod forced_membership;
 mod lacking;
 mod lease {
-    //! The leader's lease (CheckQuorum): it serves only while answers of a quorum are younger than the lease.
+    //! The leader's lease (CheckQuorum): a leader serves only while the answers of a quorum are younger than the lease.
     //!
-    //! [`contacts`] records when each member last answered, and [`promise`] how long it elects no other leader. [`leadership`] decides
-    //! from that; [`observer`] publishes the decision.
+    //! [`contacts`] records when each member last answered. [`promise`] records how long this member elects no other leader. [`leadership`]
+    //! decides from both; [`observer`] publishes the decision.
 
     pub(crate) mod contacts;
     pub(crate) mod leadership;
@@ -88,7 +92,8 @@ pub use crate::ring_view::{RingMember, RingView};
 pub use crate::state_machine::{AppliedFloor, CommitStateMachine, MarkBuilder};
 pub use crate::transfer::{TransferError, TransferRefusal};
 
-/// Members' decisions on others' answers, as pure functions that the administration and a model of the ring share.
+/// A member's decisions about the answers of other members. They are pure functions, shared with the administration and a model of the
+/// ring.
 pub mod rules {
     pub use crate::calls::common_entry;
     pub use crate::election::doubted_tail::enough;

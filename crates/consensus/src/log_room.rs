@@ -1,22 +1,25 @@
-//! Which transactions the disks of the ring have room for. The leader asks the voters periodically. It refuses to propose a
-//! transaction for which fewer than a majority of a voter set has room.
+//! Decides which transactions fit the disks of the ring. The leader asks the voters periodically for their room. It refuses to propose a
+//! transaction if fewer than a majority of a voter set has room for it.
 //!
-//! Why enough members can still elect a leader when all disks fill: entries cannot be skipped, so a member can take a new
-//! leader's blank entry only if it can take all transactions before it. Let a member be one of the majority that answered
-//! with that much room, asked by a serving leader. That leader has committed an entry of its own term, and its mark is at or after
-//! that entry. So all that it took over from older terms is committed. The member's log had everything up to the mark when it was
-//! asked, or its answer does not count. Entries that were uncommitted then or proposed since may not have arrived. They are of this
-//! leadership, are counted and subtracted from the room, and the next proposals must fit the rest. So the leader's whole log fits the
-//! disks of that majority without their reserve.
-//! Another leader may have put entries of older terms into logs that this one has never seen. None is committed, and
+//! Why enough members can still elect a leader when all disks fill: a member cannot skip entries. So it can take a new leader's blank entry
+//! only if it can take all transactions before it. Consider a member of the majority that reported enough room to a serving leader. That
+//! leader has committed an entry of its own term, and its commit mark is at or after that entry. So all entries from older terms in its log
+//! are committed. The member's answer counts only if its log had everything up to the mark when it was asked. Other entries may not have
+//! arrived: those that were uncommitted then, and those proposed since. They all belong to this leadership, so the leader has counted them.
+//! It subtracts them from the reported room, and the next proposals must fit the rest. So the leader's whole log fits the disks of that
+//! majority without their reserve.
+//!
+//! Another leader may have put entries of older terms into logs that this leader has never seen. None of those entries is committed, and
 //! this leader's entries replace them. An answer counts only in the leadership in which it was given.
 //!
-//! Three cases are not proven but bounded; the reserve is for them. First, a new leader asks every voter once, which takes two
-//! heartbeats, and a lease if a voter does not answer. Until then, a voter without an answer counts with the room of the leader's own
-//! log. Second, the next answer shows what other programs write to the disks. Third, a voter that does not answer counts as one with
-//! room: it is away, or of an older version. When it rejoins, it takes nothing beyond its own bound
-//! ([`wait_for_room`]). A leader does not write its own transactions beyond that bound either. So none of this ever takes the
-//! part of the reserve that the ring's own entries have.
+//! Three cases are not proven but bounded; the reserve is for them.
+//! - A new leader asks every voter once, which takes two heartbeats, and a lease if a voter does not answer. Until then, a voter without an
+//!   answer counts with the room of the leader's own log.
+//! - Writes of other programs to the disks become visible only in the next answer.
+//! - A voter that does not answer counts as a voter with room: it is absent, or of an older version. After it rejoins, it takes no
+//!   transactions beyond its own bound ([`wait_for_room`]). Neither does a leader write its own transactions beyond that bound.
+//!
+//! So none of these cases uses the part of the reserve that the ring's own entries need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,22 +52,22 @@ pub struct NoRoom {
     pub left_bytes: u64,
 }
 
-/// A member's own log as an intake, the others' reported room, and the bytes proposed since.
+/// The own log as an intake, the room that other members reported, and the bytes proposed since.
 #[derive(Default)]
 pub(crate) struct Rooms {
-    /// The own log, which is asked once it is known.
+    /// The own log. It is set once, after the start of the member.
     pub(crate) own: OnceLock<Arc<dyn LogIntake>>,
     proposed: AtomicU64,
     under_way: Arc<AtomicU64>,
     told: Mutex<RoomReports>,
 }
 
-/// What the others reported in one leadership.
+/// The room that the other members reported in one leadership.
 #[derive(Debug, Default)]
 struct RoomReports {
     term: Option<Term>,
     told: BTreeMap<MemberId, RoomReport>,
-    /// Every voter was asked, and has answered or let a lease pass.
+    /// True if every voter was asked, and each has answered or let a lease pass.
     all_asked: bool,
 }
 
@@ -73,12 +76,12 @@ struct RoomReports {
 struct RoomReport {
     room: u64,
     since: u64,
-    /// Its log lacks something that was committed then, so its room does not count.
+    /// True if the member's log lacked an entry that was committed when it was asked. Its room does not count then.
     lagging: bool,
 }
 
 impl RoomReport {
-    /// Why it does not count for so many bytes, if so.
+    /// Returns why this member does not count as having room for `needed` bytes; `None` if it counts.
     fn lack(self, proposed: u64, needed: u64) -> Option<RoomLack> {
         let since = proposed.saturating_sub(self.since);
         match self.room.saturating_sub(since) {
@@ -88,16 +91,16 @@ impl RoomReport {
     }
 }
 
-/// Why a member does not count as one with room.
+/// Why a member does not count as having room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RoomLack {
-    /// It has room for so many bytes.
+    /// The member has room for only this many bytes.
     Short(u64),
-    /// Its room is needed for entries that it lacks.
+    /// The member needs its room for entries that it lacks.
     Lagging,
 }
 
-/// Bytes that are proposed, with an unknown outcome; dropped with the proposal.
+/// Proposed bytes whose outcome is unknown; subtracted when the proposal is dropped.
 pub(crate) struct UnderWay {
     all: Arc<AtomicU64>,
     bytes: u64,
@@ -110,7 +113,7 @@ impl Drop for UnderWay {
 }
 
 impl Rooms {
-    /// Whether a transaction of so many bytes may be proposed in the leadership of `term`.
+    /// Checks whether a transaction of `bytes` bytes may be proposed in the leadership of `term`.
     pub(crate) fn check(
         &self,
         own: MemberId,
@@ -139,7 +142,7 @@ impl Rooms {
         Ok(())
     }
 
-    /// The members that do not count as having room for so many bytes, while the own log has `room`.
+    /// Returns the members that do not count as having room for `needed` bytes, while the own log has `room`.
     fn lacks(
         &self,
         term: Term,
@@ -162,7 +165,7 @@ impl Rooms {
     }
 
     pub(crate) fn propose(&self, bytes: u64) -> UnderWay {
-        // In this order, and read in the other: proposed bytes count as in flight until their outcome is known.
+        // This order is needed, and the reader uses the reverse order: proposed bytes then count as in flight until their outcome is known.
         let bytes = stored_bytes(bytes);
         self.under_way.fetch_add(bytes, Ordering::SeqCst);
         self.proposed.fetch_add(bytes, Ordering::SeqCst);
@@ -183,8 +186,8 @@ impl Rooms {
 
     /// The own log's answer to another member's question.
     pub(crate) fn answer(&self, end: Option<OpId>) -> Answer {
-        // Always reads the disk: space may have been freed. It follows the read of the log's end, so the room
-        // is what is left after at least that end.
+        // The room is always read from the disk, because space may have been freed. The log's end is read before it, so the room is the
+        // space after at least that end.
         let room = self.own.get().map(|own| own.room(u64::MAX));
         Answer::Room {
             transactions: room.map(|room| room.transactions),
@@ -192,8 +195,8 @@ impl Rooms {
         }
     }
 
-    /// Begins a round of questions in the leadership of `term`; returns how many bytes have been proposed and are no longer in flight.
-    /// Answers from another leadership, or from members other than these voters, no longer count.
+    /// Begins a round of questions in the leadership of `term`. Returns how many proposed bytes are no longer in flight. Answers from
+    /// another leadership, or from members other than these voters, no longer count.
     fn begin_round(&self, term: Term, voters: &BTreeSet<MemberId>) -> u64 {
         let mut answers = lock(&self.told);
         if answers.term != Some(term) {
@@ -204,15 +207,16 @@ impl Rooms {
         }
         answers.told.retain(|id, _| voters.contains(id));
         drop(answers);
-        // Bytes in flight may not have arrived anywhere when the answer is given. Those that end between the two reads are
+        // Bytes in flight may not have reached any member when it answers. Bytes whose outcome becomes known between the two reads are
         // committed before the mark is read.
         let proposed = self.proposed.load(Ordering::SeqCst);
         proposed.saturating_sub(self.under_way.load(Ordering::SeqCst))
     }
 }
 
-/// `lacks` are the others that do not count as having room. A leader that alone has none continues into its reserve until
-/// it has transferred the leadership: the committing members have room, and refused commits would delay a promotion.
+/// Judges whether enough members have room; `lacks` are the other members that do not count as having room. If the leader alone has no
+/// room, it writes to its reserve until it has transferred the leadership. The members that commit have room, and refused commits would
+/// delay a promotion.
 fn judge(
     own: MemberId,
     room: u64,
@@ -226,7 +230,7 @@ fn judge(
     }
     for set in sets {
         let lacking = set.iter().filter(|id| lacks.contains_key(*id)).count();
-        // Lagging members alone are no reason: they need not be the ones that commit.
+        // Lagging members alone are no reason to refuse: the other members may be enough to commit.
         let short = set.iter().filter_map(|id| match lacks.get(id)? {
             RoomLack::Short(left) => Some((*id, *left)),
             RoomLack::Lagging => None,
@@ -244,14 +248,14 @@ fn judge(
     Ok(())
 }
 
-// The gate between a leader's stream of entries and the engine. A request waits here until the log can take it, because the engine cannot
-// refuse and does not wait.
+// A gate between a leader's stream of entries and the engine. A request waits here until the log can take it, because the engine can
+// neither refuse a request nor wait.
 
 /// Interval between two checks of a full disk.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Bytes of the transactions in a request that the log lacks. The ring's own entries never wait for room on the disk. A new
-/// leader searches for the end of a log by sending entries that the log has.
+/// Returns the sizes in bytes of the transactions in a request that the log lacks. Entries other than transactions never wait for room on
+/// the disk. Entries that the log has do not wait either: a new leader sends them to find the end of the log.
 fn transactions(
     log: &dyn LogIntake,
     request: &AppendEntriesRequest<TypeConfig>,
@@ -266,8 +270,8 @@ fn transactions(
     })
 }
 
-/// Waits until a log can take a request: its disk has room for the request's transactions, and the pending writes
-/// leave room for it in memory. A member whose stream waits lags, and resumes by itself.
+/// Waits until a log can take a request: the disk has room for its transactions, and there is room in memory for one more pending write. A
+/// member whose stream waits lags, and continues when there is room.
 pub(crate) async fn wait_for_room(
     log: Option<Arc<dyn LogIntake>>,
     request: &AppendEntriesRequest<TypeConfig>,
@@ -297,7 +301,7 @@ pub(crate) async fn wait_for_room(
     log.queue_room(bytes).await;
 }
 
-/// Asks the voters for as long as the member serves as the leader.
+/// Asks the voters for their room periodically, while this member serves as the leader.
 pub(crate) async fn ask_voters(elections: Arc<Elections>, rooms: Arc<Rooms>) {
     let engine = &elections.engine;
     loop {
@@ -305,7 +309,7 @@ pub(crate) async fn ask_voters(elections: Arc<Elections>, rooms: Arc<Rooms>) {
         let Some(own) = rooms.own.get() else {
             continue;
         };
-        // Always reads the disk: other programs write to it, too.
+        // The room is always read from the disk, because other programs write to the disk too.
         own.room(u64::MAX);
         let role = engine.role();
         let Some(term) = elections.assess(&role).serving_term() else {
@@ -335,7 +339,7 @@ pub(crate) async fn ask_voters(elections: Arc<Elections>, rooms: Arc<Rooms>) {
             }
         });
         join_all(asked).await;
-        // Every voter was asked, and has answered or let a lease pass.
+        // At this point, every voter was asked, and each has answered or let a lease pass.
         lock(&rooms.told).all_asked = true;
     }
 }
@@ -364,20 +368,20 @@ mod tests {
     fn a_majority_of_each_set_must_have_room() {
         let three: &[&[u64]] = &[&[1, 2, 3]];
         let joint: &[&[u64]] = &[&[1, 2, 3], &[4, 5, 6]];
-        // The own room, the members short of room, the sets, and the member named as the reason against 100 bytes.
+        // The own room; the members short of room; the voter sets; the member named in the refusal of 100 bytes.
         type Row<'a> = (u64, &'a [(u64, u64)], &'a [&'a [u64]], Option<(u64, u64)>);
         let table: [Row<'_>; 13] = [
             (500, &[], three, None),
             (500, &[(2, 0)], three, None),
             (500, &[(2, 50), (3, 7)], three, Some((3, 7))),
-            // Only the own log.
+            // Only the own log is short of room.
             (0, &[], three, None),
             (0, &[(3, 10)], three, Some((1, 0))),
             (0, &[], &[&[1]], Some((1, 0))),
             (500, &[(1, 0), (2, 0)], &[&[1, 2, 3, 4]], Some((1, 0))),
             (500, &[(4, 0), (2, 0)], joint, None),
             (500, &[(4, 3), (5, 2)], joint, Some((5, 2))),
-            // A lagging member does not count, and is no reason.
+            // A lagging member does not count as having room, but is never the member named in a refusal.
             (500, &[(2, LAGGING), (3, LAGGING)], three, None),
             (500, &[(2, LAGGING), (3, 8)], three, Some((3, 8))),
             (0, &[(2, LAGGING)], three, Some((1, 0))),
@@ -396,7 +400,7 @@ mod tests {
         let rooms = Rooms::default();
         let (three, six) = (stored_bytes(300), stored_bytes(600));
         let first = rooms.propose(300);
-        // Asked now: the 300 may not have arrived.
+        // The 300 bytes proposed before may not have arrived when the member is asked.
         let told = RoomReport {
             room: three + six + 100,
             since: 0,
@@ -443,20 +447,20 @@ mod tests {
     fn answers_count_in_their_term_and_missing_ones_as_the_own_log() {
         let needed = stored_bytes(100);
         let (much, all) = (needed * 10, needed * 20);
-        // Room and reserve of the own log, the term of the answers, the answers of members 2 and 3, and whether all were asked.
-        // Then: whether member 1 proposes in term 7, and yields.
+        // The room and the reserve of the own log; the term of the answers; the answers of members 2 and 3; whether all were asked. Then
+        // the results: whether member 1 proposes in term 7, and whether it yields the leadership.
         type Row = (u64, u64, u64, [Option<u64>; 2], bool, bool, bool);
         let table: [Row; 12] = [
             (much, all, 7, [None, None], false, true, false),
             (much, all, 7, [Some(0), Some(0)], true, false, false),
-            // From another leadership.
+            // The answers are from another leadership.
             (much, all, 6, [Some(0), Some(0)], true, true, false),
             (0, all, 6, [Some(much), Some(much)], true, false, false),
-            // It is unknown yet whether only this one is full.
+            // It is unknown yet whether only this member's disk is full.
             (0, all, 7, [None, None], false, false, false),
             (0, all, 7, [Some(much), None], false, false, false),
             (0, all, 7, [Some(much), Some(much)], false, true, true),
-            // A member that does not answer is away.
+            // A member that does not answer counts as absent.
             (0, all, 7, [Some(much), None], true, true, true),
             (0, all, 7, [None, None], true, true, true),
             (0, all, 7, [Some(0), None], true, false, false),
@@ -585,7 +589,7 @@ mod intake_tests {
         wait_for_room(None, &request).await;
     }
 
-    /// Regression: a new leader's search with existing entries waited for room on a full disk, so no member could lead.
+    /// Regression: a new leader's request with entries that the log has waited for room on a full disk, so no member could lead.
     #[tokio::test(start_paused = true)]
     async fn entries_that_a_full_disk_has_do_not_wait() {
         let disk = Arc::new(Disk::default());

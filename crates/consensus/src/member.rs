@@ -1,5 +1,6 @@
-//! One ring member's Raft: started over a log and a network, then used for proposals and observation until it is shut
-//! down. A handle; clones are the same member. It runs until [`RaftMember::shutdown`], also without a handle.
+//! Raft for one ring member. [`RaftMember`] is a handle: it is started over a log and a network, and used for proposals and observation
+//! until the member is shut down. Clones of a handle are the same member. The member runs until [`RaftMember::shutdown`], even if all
+//! handles are dropped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -59,21 +60,21 @@ struct RunningRaft {
     node: Arc<RaftNode>,
     purge_goal: PurgeGoal,
     proposals: Arc<Semaphore>,
-    /// Held by a proposer until the engine has the entry, so that no other overtakes one that waits for room.
+    /// A proposer holds this lock until the engine has its entry. So no other proposer overtakes one that waits for room.
     turn: AsyncMutex<()>,
     leadership: watch::Receiver<Leadership>,
     primacy: watch::Receiver<Primacy>,
-    /// Aborted with the last handle.
+    /// The tasks are aborted when the last handle is dropped.
     _tasks: JoinSet<()>,
 }
 
 /// Why a member could not be started.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The configuration is refused before the engine starts.
+    /// The configuration was refused before the engine was started.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Its log or its network could not be opened.
+    /// The member's log or network could not be opened.
     #[error("the consensus engine did not start: {0}")]
     Engine(#[from] Fault),
     /// The lease that the member promises to leaders cannot be stored.
@@ -85,8 +86,8 @@ pub enum StartError {
 }
 
 impl RaftMember {
-    /// Starts a member over its log. `floor` is the end up to which the log is known to be committed; `starts` is
-    /// the same log as a sequence of files with which another member's log may begin.
+    /// Starts a member over its log. The log is known to be committed up to `floor`. `starts` reads the same log as a sequence of files;
+    /// another member's log may begin with one of these files.
     ///
     /// # Errors
     /// [`StartError`] when the configuration cannot work, or the log cannot be read, or is of a later version.
@@ -103,8 +104,8 @@ impl RaftMember {
         Self::start_over(config, log, network, calls, floor, starts, administrator).await
     }
 
-    /// Boxed here, because a future is compiled where it is polled: an `async fn` would be compiled into every program that starts
-    /// members, with all that it starts.
+    /// Boxed to compile faster: a future is compiled in the crate that polls it. An `async fn` would be compiled again in every program
+    /// that starts members, with all the code it calls.
     fn start_over(
         config: MemberConfig,
         log: AnyLog,
@@ -115,7 +116,7 @@ impl RaftMember {
         administrator: Arc<dyn Administrator>,
     ) -> BoxFuture<'static, Result<Self, StartError>> {
         async move {
-            // All promises of an earlier process were made before this.
+            // An earlier process of this member made all its promises before this moment.
             let begun = Instant::now();
             let gate = ElectionGate::new(starts.doubted_tail().as_ref());
             let notes = starts.election_notes();
@@ -138,10 +139,10 @@ impl RaftMember {
             let raft = Engine::new(config.id, engine_config, network, log, state_machine).await;
             let raft = raft.map_err(Fault::from)?;
 
-            // It answers after it has read its log.
+            // The engine answers after it has read its log.
             let is_new = !raft.is_initialized().await.map_err(Fault::from)?;
             if let Err(mismatch) = administrator.check(&engine::role(&raft).membership) {
-                // Its task reports its own failure, and has not started anything.
+                // If the engine's task has failed, it reports that itself. It has not started anything.
                 let _ = raft.shutdown().await;
                 return Err(StartError::Format(mismatch));
             }
@@ -207,7 +208,7 @@ impl RaftMember {
         .boxed()
     }
 
-    /// Proposes an entry that depends on none before it: see [`RaftMember::propose_behind`].
+    /// Proposes an entry that does not depend on earlier proposals; otherwise as [`RaftMember::propose_behind`].
     ///
     /// # Errors
     /// [`ProposeError`] when the entry was not proposed at all.
@@ -220,14 +221,14 @@ impl RaftMember {
         self.propose_behind(entry, term, &alone).await
     }
 
-    /// Proposes an entry in the leadership of `term`. It is refused, on the ticket, when that is over, and when an earlier one of the
-    /// same sequence was refused.
-    /// Consecutive calls put their entries into the log in that order, without waiting for
-    /// the previous commit. Waits while the proposals in flight are at their bound, and while this member's own log
-    /// has no more room in memory for pending writes.
+    /// Proposes an entry in the leadership of `term`. Consecutive calls put their entries into the log in the order of the calls, without
+    /// waiting for the previous commit. Waits while the proposals in flight are at their bound, and while this member's own log has no room
+    /// in memory for more pending writes.
+    ///
+    /// The ticket reports a refusal if that leadership is over, or if an earlier entry of the same sequence was refused.
     ///
     /// # Errors
-    /// [`ProposeError`] when the entry was not proposed at all; then no later entry of the sequence may be proposed either.
+    /// [`ProposeError`] if the entry was not proposed. Then no later entry of the sequence may be proposed either.
     pub async fn propose_behind(
         &self,
         entry: AppEntry,
@@ -258,7 +259,7 @@ impl RaftMember {
             log.queue_room(bytes).await;
         }
         let share = self.0.proposals.clone().acquire_many_owned(share).await;
-        // Closed by `shutdown` only.
+        // Only `shutdown` closes this semaphore.
         let share = share.map_err(|_| Fault::Stopped)?;
         let (in_flight, ticket) = InFlight::new(
             term,
@@ -267,7 +268,7 @@ impl RaftMember {
             sequence.clone(),
             self.0.leadership.clone(),
         );
-        // Last: the engine merges entries that wait for it together, and judges them at one moment.
+        // This check comes last: the engine merges entries that wait for it, and decides about all of them at the same moment.
         if sequence.is_broken() {
             return Ok(refused(Refusal::AfterRefused));
         }
@@ -280,7 +281,7 @@ impl RaftMember {
         Ok(ticket)
     }
 
-    /// The part of the proposals bound that an entry takes.
+    /// Returns how many bytes of the proposals bound an entry takes.
     fn share_of(&self, entry: &AppEntry) -> Result<u32, ProposeError> {
         let bytes = entry.body_length() as u64;
         if bytes > MAX_TRANSACTION_BYTES {
@@ -292,33 +293,34 @@ impl RaftMember {
             .clamp(SMALLEST_SHARE, bound))
     }
 
-    /// Up to where the log is committed, as far as this member knows; never decreases.
+    /// Returns the last entry that this member has recorded as committed; never decreases.
     pub fn committed(&self) -> watch::Receiver<Option<OpId>> {
         self.0.node.committed()
     }
 
-    /// For how long this member has lacked entries that the ring has committed, by its leader's reports, to within a heartbeat.
-    /// Nothing where that is unknown: while no leader calls, and after a start until all entries committed by then are here.
+    /// Returns how long this member has lacked entries that its leader reports as committed, accurate to a heartbeat. Returns `None` if
+    /// that is unknown: while no leader calls, and after a start until the member has all entries that were committed by then.
     pub fn lacks_commits_for(&self) -> Option<Duration> {
         self.0.node.elections.lacks_commits_for()
     }
 
-    /// The leadership on which this member may rely. It stays current without a reader.
+    /// Returns the leadership on which this member may rely. The channel is updated even if it is not read.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.0.leadership.clone()
     }
 
-    /// The leadership at this moment, for an answer that must not be older than the question.
+    /// Returns the leadership at this moment, for an answer that must not be older than its question.
     pub fn leadership_now(&self) -> Leadership {
         self.0.node.elections.leadership()
     }
 
-    /// When this leader's lease ends if no more heartbeats are answered; none where it does not lead or is the only voter.
+    /// Returns the end of this leader's lease if no more heartbeats are answered. Returns `None` if this member does not lead, or is the
+    /// only voter.
     pub fn lease_end(&self) -> Option<Instant> {
         self.0.node.elections.lease_end(&self.0.node.role())
     }
 
-    /// The location of the primary, on which the member's own mysqld may rely. It stays current without a reader.
+    /// Returns the location of the primary, on which the member's own mysqld may rely. The channel is updated even if it is not read.
     pub fn primacy(&self) -> watch::Receiver<Primacy> {
         self.0.primacy.clone()
     }
@@ -342,37 +344,40 @@ impl RaftMember {
         self.0.node.transfer(to).await
     }
 
-    /// How long ago this member received a call from another member as the leader; nothing where there was none since its start.
+    /// Returns how long ago this member received a call from another member as the leader; `None` if it has received none since its start.
     pub fn heard_leader_ago(&self) -> Option<Duration> {
         self.0.node.engine.heard.age()
     }
 
-    /// Whether this member may campaign by itself, once a lease after its start is over. In both cases it votes and can be given the
-    /// leadership. It never campaigns while the end of its log is in doubt, whatever is set here.
+    /// Sets whether this member may start an election itself; it never does before the end of the first lease after its start. In both
+    /// cases it votes, and the leadership can be transferred to it. While the end of its log is in doubt, it does not campaign, whatever is
+    /// set here.
     pub fn set_campaigning(&self, allowed: bool) {
         let campaigning = &self.0.node.elections.campaigning;
         campaigning.allow(self.raft(), allowed);
     }
 
-    /// Others have committed this: any candidate must have it to get this member's vote, and this member campaigns once it has it.
+    /// Records that other members have committed `committed`. A candidate must then have this entry to get this member's vote. This member
+    /// campaigns again after it has the entry.
     pub fn elect_from(&self, committed: OpId) {
         let campaigning = &self.0.node.elections.campaigning;
         campaigning.change_gate(self.raft(), |gate| gate.told(committed));
     }
 
-    /// Why this member takes part in no election at the moment.
+    /// Returns why this member takes part in no election at the moment; `None` if it takes part.
     pub fn stays_out_of_elections(&self) -> Option<String> {
         let gate = &self.0.node.elections.campaigning.gate;
         gate.stays_out().map(|why| why.to_string())
     }
 
-    /// Its data directory was restored, as [`FileStarts::note_doubt`] recorded before its start; reported to the others.
+    /// Records that the data directory was restored to an earlier state, as [`FileStarts::note_doubt`] recorded before the start. The
+    /// member reports this to the others.
     pub fn was_put_back(&self, found: PutBack, doubt: DoubtedTail) {
         self.0.node.elections.past.found(found, doubt);
     }
 
-    /// The members whose data directories were restored to an earlier state, as far as reported to this one, itself included. Each
-    /// until it is restarted.
+    /// Returns the members whose data directories were restored to an earlier state, as far as this member has received reports, itself
+    /// included. A member is listed until it is restarted.
     pub fn put_back(&self) -> BTreeMap<MemberId, PutBack> {
         let elections = &self.0.node.elections;
         let own = elections.past.put_back().map(|found| (self.id(), found));
@@ -384,15 +389,15 @@ impl RaftMember {
         own.into_iter().chain(others).collect()
     }
 
-    /// From now on no proposals and no leader's entries are accepted for which this log has no room. Called once, directly
-    /// after the start, with the log over which the member was started.
+    /// Makes the member check the room in `log` from now on: it proposes no entries, and accepts no leader's entries, that do not fit.
+    /// Called once, directly after the start, with the log over which the member was started.
     pub fn take_in_by(&self, log: Arc<dyn LogIntake>) {
-        // A member has one log for its lifetime.
+        // The result is ignored, because a member has one log for its lifetime.
         let _ = self.0.node.rooms.own.set(log);
     }
 
-    /// True if this member's log has no room for transactions, while a majority of each voter set is not known to lack it: then
-    /// another member should lead.
+    /// Returns true if this member's log has no room for transactions, and a majority of each voter set is not known to lack room. Another
+    /// member should lead then.
     pub fn is_full_alone(&self) -> bool {
         let role = self.0.node.role();
         let term = self.0.node.leadership_in(&role).serving_term();
@@ -400,7 +405,7 @@ impl RaftMember {
         term.is_some_and(|term| rooms.only_here(self.id(), term, role.voter_sets()))
     }
 
-    /// The receiving end, for the transport's server.
+    /// Returns the receiving end of the member's calls, for the transport's server.
     pub fn inbound(&self) -> Inbound {
         Inbound(self.0.node.clone())
     }
@@ -410,7 +415,7 @@ impl RaftMember {
         self.0.node.engine.fault.wait().await
     }
 
-    /// Runs a task without which this member must not continue: if it panics, the engine stops, and [`Self::fault`] returns that.
+    /// Runs an essential task. If it panics, the engine stops, and [`Self::fault`] returns the panic.
     pub fn essential(
         &self,
         what: &'static str,
@@ -422,12 +427,12 @@ impl RaftMember {
     /// Stops the member. Acknowledged entries stay durable; the outcome of proposals in flight becomes unknown.
     pub async fn shutdown(&self) {
         self.0.proposals.close();
-        // Its task reports its own failure, which `fault` returns as well.
+        // The engine's task reports its own failure, which `fault` returns as well.
         let _ = self.raft().shutdown().await;
         self.fault().await;
     }
 
-    /// All other members of the ring, by this member's membership.
+    /// Returns all other members of the ring, according to this member's membership.
     pub fn others(&self) -> BTreeMap<MemberId, MemberRecord> {
         let role = self.0.node.role();
         let others = role.others(self.id());
@@ -438,39 +443,39 @@ impl RaftMember {
     pub async fn others_change(&self, known: &BTreeMap<MemberId, MemberRecord>) {
         let changed = self.0.node.role_when(|_| self.others() != *known);
         if changed.await.is_err() {
-            // No more changes.
+            // The engine has stopped, so there are no more changes.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Waits until a member calls that had no connection to this one, so that this one may have none to it either. One task waits
-    /// at a time; calls since its last wait count.
+    /// Waits until a call arrives from a member that had no connection to this one. This member may then have no connection to the caller
+    /// either. Only one task may wait at a time. A call since its previous wait ends the wait immediately.
     pub async fn another_arrives(&self) {
         self.0.node.arrived.notified().await;
     }
 
-    /// The number under which it takes part in the ring.
+    /// Returns the member's number in the ring.
     pub fn id(&self) -> MemberId {
         self.0.config.id
     }
 
-    /// The engine itself, for measurements and for the simulator, which breaks it on purpose. A membership
-    /// changed through it bypasses every rule of this crate.
+    /// Returns the engine itself, for measurements and for the simulator, which breaks the engine on purpose. A membership that is changed
+    /// through the engine bypasses every rule of this crate.
     pub fn engine(&self) -> &openraft::Raft<TypeConfig, CommitStateMachine> {
         self.raft()
     }
 
-    /// What the administration of the ring shares with this member.
+    /// Returns the part that the administration of the ring shares with this member.
     pub fn node(&self) -> &Arc<RaftNode> {
         &self.0.node
     }
 
-    /// Its configuration.
+    /// Returns the member's configuration.
     pub fn config(&self) -> &MemberConfig {
         &self.0.config
     }
 
-    /// Why the engine stopped, if it did.
+    /// Returns why the engine stopped, or `None` while it runs.
     pub fn fault_now(&self) -> Option<Fault> {
         self.0.node.engine.fault.now()
     }
@@ -480,9 +485,10 @@ impl RaftMember {
     }
 }
 
-// How far the ring needs the log, and the removal of the rest.
+// Determines how much of its log the ring needs, and purges the rest.
 
-/// The engine builds one mark at a time and ignores an order for another in the meantime: it is repeated after this.
+/// The engine builds one mark at a time, and ignores a request for another mark in the meantime. So the request is repeated after this
+/// time.
 const MARK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why the log was not purged.
@@ -499,7 +505,7 @@ pub enum PurgeError {
         /// The last entry that is applied; nothing where none is.
         applied: Option<OpId>,
     },
-    /// Inside a file, or within the file that is being written.
+    /// The entry is in the middle of a file, or in the file that is being written.
     #[error("entries up to {upto} cannot be purged: no file ends there; {}", match .next {
         Some(next) => format!("the next one that does ends with {next}"),
         None => "the files from there on are still needed".to_owned(),
@@ -507,7 +513,7 @@ pub enum PurgeError {
     NotTheEndOfAFile {
         /// The last entry that was to be purged.
         upto: OpId,
-        /// The first later entry that ends a file, where another file follows.
+        /// The first later entry that ends a file and is followed by another file.
         next: Option<OpId>,
     },
     /// The log could not be read, with the error of the log storage as text.
@@ -519,8 +525,8 @@ pub enum PurgeError {
 }
 
 impl RaftMember {
-    /// Up to where the ring no longer needs the log, by its leader's view. A member that did not
-    /// answer the leader for `absent_after` holds nothing back.
+    /// Returns up to where the ring no longer needs the log, in its leader's view. A member that has not answered the leader for
+    /// `absent_after` does not delay the purge.
     ///
     /// # Errors
     /// [`CallError`] when no leader is known, or it does not answer in time.
@@ -535,11 +541,11 @@ impl RaftMember {
         }
     }
 
-    /// Lets the engine remove entries up to `upto` from the log, when they are not being sent to a follower.
-    /// A file ends with `upto`, so that the log continues with a file with which another log can begin.
+    /// Makes the engine remove the entries up to `upto` from the log, when they are not being sent to a follower. A file must end with
+    /// `upto`. The log then begins with a whole file, with which another log can begin too.
     ///
     /// # Errors
-    /// [`PurgeError`] when they are not applied yet, or no file ends there.
+    /// [`PurgeError`] if the entries are not applied yet, or no file ends with `upto`.
     pub async fn purge(&self, upto: OpId) -> Result<(), PurgeError> {
         let applied = engine::progress(self.raft()).applied;
         if applied.is_none_or(|applied| applied.index < upto.index) {
@@ -575,11 +581,11 @@ impl RaftMember {
     }
 }
 
-// Questions that only the leader can answer.
+// Questions for the leader. Only a leader can answer them.
 
 impl RaftMember {
-    /// Up to where the ring's log is committed, by its leader at some moment during this call. The own mark
-    /// ([`RaftMember::committed`]) may lag it.
+    /// Returns up to where the ring's log is committed, as its leader records it at some moment during this call. The own commit mark
+    /// ([`RaftMember::committed`]) may lag.
     ///
     /// # Errors
     /// [`CallError`] when no leader is known, it does not serve, or it does not answer in time.
@@ -593,10 +599,10 @@ impl RaftMember {
         }
     }
 
-    /// A piece of a closed file of another member's log.
+    /// Reads a piece of a closed file of another member's log.
     ///
     /// # Errors
-    /// [`CallError`] when it does not have that very file, or does not answer within `deadline`.
+    /// [`CallError`] if the other member does not have this file with the same content, or does not answer within `deadline`.
     pub async fn part_of_file(
         &self,
         of: MemberId,
@@ -614,7 +620,7 @@ impl RaftMember {
         }
     }
 
-    /// Asks the leader, which is another member.
+    /// Asks the leader a question; the leader is another member.
     async fn ask_leader(&self, question: Question) -> Result<Answer, CallError> {
         let node = &self.0.node;
         let role = node.role();
@@ -626,7 +632,7 @@ impl RaftMember {
     }
 }
 
-/// Starts the member's tasks; none can be missing.
+/// Starts all tasks of the member. Each one is essential.
 fn spawn_tasks(
     node: &Arc<RaftNode>,
     leaderships: watch::Sender<Leadership>,
@@ -655,8 +661,9 @@ fn spawn_tasks(
     running
 }
 
-/// Lets the member take part in elections again once its log has what others have reported as committed. Until then the reported end is
-/// stored: after a restart without contact, members that a repair gave up would elect one of themselves.
+/// Lets the member take part in elections again after its log has the entries that others have reported as committed. Until then, the end
+/// of the reported entries is stored. Without it, restarted members that a quorum repair gave up could elect one of themselves if they have
+/// no contact to the others.
 async fn catch_up(elections: Arc<Elections>) {
     let (engine, campaigning) = (&elections.engine, &elections.campaigning);
     loop {
@@ -680,7 +687,7 @@ async fn catch_up(elections: Arc<Elections>) {
     }
 }
 
-/// Lets a started member campaign when its first turn comes, and after each turn to which it yielded.
+/// Lets a started member campaign when its first turn comes, and again after each turn that it leaves to another candidate.
 async fn wake(elections: Arc<Elections>) {
     let (engine, campaigning) = (&elections.engine, &elections.campaigning);
     let turn = first_turn(&engine.role(), engine.id, &engine.timers);
@@ -688,5 +695,5 @@ async fn wake(elections: Arc<Elections>) {
     campaigning.take_turns(&engine.raft).await;
 }
 
-/// The smallest entry's share of the proposals bound: it costs more memory than its bytes.
+/// The minimum share of the proposals bound in bytes, because a small entry costs more memory than its length.
 const SMALLEST_SHARE: u32 = 1024;

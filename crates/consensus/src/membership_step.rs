@@ -1,6 +1,6 @@
 //! The only code by which a running leader changes the voters or the members. Every change is one entry through the engine's
-//! `append_membership`, which enforces two rules. First, an entry of the leader's own term is committed before. Second, the previous
-//! membership entry is committed too.
+//! `append_membership`. The engine enforces two rules: an entry of the leader's own term must be committed before, and so must the previous
+//! membership entry.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub enum MoveError {
         /// The uncommitted item, as text.
         what: String,
     },
-    /// The entry is in the log, but was not committed within this time.
+    /// The entry is in the log, but was not committed within this duration.
     #[error(
         "the change is in the log, but not committed within {0:?}; it takes effect when the voters that do not answer are back"
     )]
@@ -64,11 +64,11 @@ pub enum MoveError {
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl RaftNode {
-    /// Appends a membership that follows that of `role`, in its leadership, and waits for the commit. If another membership is in force,
-    /// the step is refused. The caller lets no other task change the membership or the leader in the meantime.
+    /// Appends a membership that follows the membership of `role`, in the leadership of `role`, and waits for the commit. If another
+    /// membership is in force, the step is refused. The caller must let no other task change the membership or the leader in the meantime.
     ///
     /// # Errors
-    /// [`MoveError`]; only with [`MoveError::Uncommitted`] and when the engine stops may the entry be in the log.
+    /// [`MoveError`]. The entry may be in the log only if the error is [`MoveError::Uncommitted`] or the engine stops.
     pub async fn append_membership(
         &self,
         role: &RoleSnapshot,
@@ -108,7 +108,7 @@ impl RaftNode {
             obstacle = match appended {
                 Ok(done) => {
                     let op_id = OpId::from(done.log_id);
-                    // The next decision uses the engine's published state, which may lag its answer briefly.
+                    // The next decision uses the engine's published state, which may lag this answer for a moment.
                     let left = patience.saturating_sub(began.elapsed());
                     let is_shown = |role: &RoleSnapshot| {
                         role.membership.log_id().map(|at| at.index) >= Some(op_id.index)
@@ -124,14 +124,14 @@ impl RaftNode {
     }
 }
 
-/// A member that would get its vote in the same entry with which it joins. The no-loss proof of a quorum repair requires that the next
-/// voters are present members.
+/// Returns a member that would join and get its vote in the same entry. This is not allowed: the proof that a quorum repair loses no
+/// entries requires that the next voters are members already.
 fn newcomer_that_votes(present: &Membership, sets: &VoterSets) -> Option<MemberId> {
     let mut voters = sets.iter().flatten();
     voters.find(|id| present.get_node(id).is_none()).copied()
 }
 
-/// The precondition for a retry, or the reason for a permanent refusal.
+/// Returns why the engine cannot accept the step yet, or the error of a permanent refusal.
 fn passing(error: ClientWriteError<TypeConfig>) -> Result<String, MoveError> {
     match error {
         ClientWriteError::ForwardToLeader(ForwardToLeader {

@@ -1,5 +1,5 @@
-//! Effects of a pause: the primary's place is reserved for one member, and the mysqld of any other leader does not treat it as leader. No
-//! side effects.
+//! The effects of a pause on the primary, as pure functions. A pause reserves the primary's place for one member. If another member leads,
+//! its mysqld is not treated as the leader's.
 
 use raft_types::{MemberId, MemberKind, MemberRecord, Pause};
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::lease::leadership::Leadership;
 use crate::ring_view::RingView;
 
-/// A pause, and the member whose place it reserves.
+/// A pause, and the member for which it reserves the primary's place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingPause {
-    /// The member with the primary mysqld, or will be again.
+    /// The member whose mysqld is the primary, or will be again.
     pub primary: MemberId,
-    /// Its start, end, initiator and reason.
+    /// Start, end, initiator and reason of the pause.
     #[serde(flatten)]
     pub pause: Pause,
 }
@@ -43,11 +43,11 @@ pub(crate) fn standing_pause<'a>(
 /// The location of the ring's primary, as reported to a member's mysqld.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Primacy {
-    /// The member's role. A leader is not one for its own mysqld while the primary's place is reserved for another member. The same holds
-    /// for an interim leader.
+    /// The member's role. For its own mysqld, a leader does not count as the leader while the primary's place is reserved for another
+    /// member. Neither does an interim leader.
     pub leadership: Leadership,
-    /// The other database member known to lead, with the primary mysqld. `None` for a leading witness, which transfers the leadership,
-    /// and for a leader while another member's place is reserved.
+    /// The other database member that is known to lead with the primary mysqld. `None` if a witness leads, because it will transfer the
+    /// leadership, or if the primary's place is reserved for another member than the leader.
     pub elsewhere: Option<MemberId>,
     /// Whether another member's mysqld could become the primary.
     pub others: bool,
@@ -65,8 +65,8 @@ impl Primacy {
     };
 }
 
-/// The state for the mysqld of `own`, from its leadership and the records of the ring's members. `is_interim` means that `own` leads, if at
-/// all, only until a voter has its entries.
+/// Returns the state for the mysqld of `own`, from its leadership and the records of the ring's members. If `is_interim` and `own` leads,
+/// it leads only until a voter has its entries.
 pub(crate) fn primacy(
     own: MemberId,
     leadership: Leadership,
@@ -115,7 +115,7 @@ mod tests {
         seen_by(ring, place_of, leadership, false)
     }
 
-    /// The same, where member 1 may be an interim leader.
+    /// The state of member 1 in this ring, where member 1 may be an interim leader too.
     fn seen_by(
         ring: &str,
         place_of: Option<u64>,

@@ -1,5 +1,5 @@
-//! Proposals: an entry in flight, the ticket for its outcome, and the bound on entries in flight. The commit reaches the ticket and the
-//! commit mark from inside the engine's loop.
+//! Proposals: an entry in flight, the ticket for its outcome, and the bound on entries in flight. The engine's loop itself reports a commit
+//! to the ticket and to the commit mark.
 
 use openraft::errors::{ClientWriteError, ForwardReason, ForwardToLeader};
 use openraft::raft::ClientWriteResult;
@@ -18,12 +18,12 @@ use crate::state_machine::CommitMark;
 /// Why an entry could not be proposed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProposeError {
-    /// Its payload, of so many bytes, is larger than any member accepts.
+    /// The payload, with this many bytes, is larger than any member accepts.
     #[error(
         "a transaction of {0} bytes is larger than the {MAX_TRANSACTION_BYTES} that the ring takes; split it"
     )]
     TooLarge(u64),
-    /// The ring's disks have no room for it.
+    /// The ring's disks have no room for the entry.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
     /// The consensus engine has stopped, so the entry was not proposed.
@@ -42,7 +42,7 @@ pub struct ProposalTicket {
 }
 
 impl ProposalTicket {
-    /// The ticket of a proposal that was refused up front.
+    /// Returns the ticket of a proposal that was refused before it reached the engine.
     pub(crate) fn refused(
         term: Term,
         refusal: Refusal,
@@ -57,7 +57,7 @@ impl ProposalTicket {
         }
     }
 
-    /// Waits for the outcome. Cancel safe; later calls return the same.
+    /// Waits for the outcome. Cancel safe; later calls return the same outcome.
     pub async fn outcome(&mut self) -> Outcome {
         loop {
             if let Some(outcome) = self.resolved_now() {
@@ -72,7 +72,7 @@ impl ProposalTicket {
         }
     }
 
-    /// The outcome, if already known.
+    /// Returns the outcome, if it is known already.
     pub fn resolved_now(&mut self) -> Option<Outcome> {
         if self.resolved.is_none() {
             self.resolved = match self.answer.try_recv() {
@@ -105,13 +105,13 @@ const LEADERSHIP_LOST: Outcome = Outcome::Unknown(Unknown::LeadershipLost);
 pub(crate) struct InFlight {
     answer: Option<oneshot::Sender<Outcome>>,
     mark: CommitMark,
-    /// Later proposals depend on it.
+    /// The sequence of later proposals that depend on this one.
     sequence: ProposalSequence,
     _share: (OwnedSemaphorePermit, UnderWay),
 }
 
 impl InFlight {
-    /// A ticket for a proposal in `term`, and the engine's end of it.
+    /// Returns a ticket for a proposal in `term`, and the engine's end of the ticket.
     pub(crate) fn new(
         term: Term,
         mark: CommitMark,
@@ -153,11 +153,11 @@ impl ProposalListener<ClientWriteResult<TypeConfig>> for InFlight {
         let outcome = match result {
             Ok(applied) => Outcome::Committed(applied.log_id.into()),
             Err(ClientWriteError::ForwardToLeader(forward)) => {
-                // Inside the engine's loop, so before it handles later proposals.
+                // This runs inside the engine's loop, so it takes effect before the loop handles later proposals.
                 self.sequence.break_off();
                 Outcome::Refused(refusal(&forward))
             }
-            // Discarded on a leader change; the other two answer membership changes.
+            // An entry is discarded on a leader change. The other two errors answer membership changes.
             Err(
                 ClientWriteError::LogEntryDiscarded(_)
                 | ClientWriteError::ChangeMembershipError(_)

@@ -1,8 +1,8 @@
-//! The progress of each region, and the resulting purge floor of the log. No side effects; only a leader can determine it.
+//! The progress of each region, and the resulting purge floor of the log. Pure functions; only a leader has the input.
 //!
-//! Any region may have to lead next. So an entry is kept until a majority of the region's voting members holds it, however long they are
-//! away. Removing members declares that they will not return. A single absent member delays the purge only for a time, because its log can
-//! begin with a later file.
+//! Any region may have to lead next. So an entry is kept until a majority of each region's voting members holds it, no matter how long
+//! these members are absent. An operator who removes members declares that they will not return. A single absent member delays the purge
+//! only for a limited time, because its log can begin with a later file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::ring_view::{RingMember, RingView};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NeededBy {
-    /// A majority of its voting members does not hold later entries.
+    /// A majority of the region's voting members does not hold later entries.
     Region(Region),
-    /// It answers, or did recently.
+    /// The member answers or answered recently, and lacks later entries.
     Member(MemberId),
 }
 
@@ -28,12 +28,12 @@ pub enum NeededBy {
 pub struct PurgeFloor {
     /// The last entry that no member needs; `None` if all entries are needed.
     pub upto: Option<OpId>,
-    /// The holder of the next entry; `None` if all members have the whole log.
+    /// The region or member that needs the next entry; `None` if all members have the whole log.
     pub needed_by: Option<NeededBy>,
 }
 
-/// The floor from the view of a leader that has led for `led_for`. A member that did not answer for `absent_after` does not delay the
-/// purge.
+/// Returns the purge floor in the view of a leader that has led for `led_for`. A member that did not answer for `absent_after` does not
+/// delay the purge.
 pub fn purge_floor(view: &RingView, led_for: Duration, absent_after: Duration) -> PurgeFloor {
     let regions = region_quorums(view)
         .into_iter()
@@ -57,26 +57,26 @@ pub fn purge_floor(view: &RingView, led_for: Duration, absent_after: Duration) -
     }
 }
 
-// The quorum by region for an operator: its voters, the answering ones, and the one that delays a commit.
+// The quorum by region, for an operator: its voters, the voters that answer, and the voter that delays a commit.
 
 /// One region's part in the quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionQuorum {
     /// The region whose voters are counted here.
     pub region: Region,
-    /// Its members that may vote.
+    /// The voters in the region.
     pub voters: Vec<MemberId>,
-    /// Those of them that answered within the lease.
+    /// The voters that answered within the lease.
     pub healthy: Vec<MemberId>,
-    /// How many make a majority of them.
+    /// The size of a majority of the voters.
     pub required: usize,
-    /// Whether commits wait for it now.
+    /// True if commits wait for this region now.
     pub in_force: bool,
-    /// The last entry that a majority of its voters holds durably.
+    /// The last entry that a majority of the region's voters holds durably.
     pub held_by_majority: Option<OpId>,
-    /// The last entry that any of its members holds durably.
+    /// The last entry that at least one of the region's members holds durably.
     pub held_by_any: Option<OpId>,
-    /// The voter whose answer would advance the region's majority next, if it lags the leader's log.
+    /// The next voter whose answer would advance the region's majority, if that voter lags the leader's log.
     pub held_back_by: Option<MemberId>,
 }
 
@@ -94,7 +94,7 @@ pub fn region_quorums(view: &RingView) -> Vec<RegionQuorum> {
         let voter_ids = voters.iter().map(|peer| peer.id).collect();
         let healthy = voters.iter().filter(|peer| view.answers(peer));
         let healthy = healthy.map(|peer| peer.id).collect();
-        // The most advanced first: the entry of the one at the majority's position is held by a majority.
+        // The most advanced voter first. A majority holds every entry that the voter at position `required` holds.
         voters.sort_by_key(|peer| std::cmp::Reverse((peer.matched, peer.id)));
         let deciding = voters.get(required - 1).copied();
         RegionQuorum {
@@ -136,7 +136,7 @@ mod tests {
         let full = (at(9), at(9));
         let rows: [Row; 5] = [
             (vec![], [full, full, (None, at(9))]),
-            // One lagging member leaves every majority complete; two do not.
+            // One lagging member leaves every majority complete; two lagging members do not.
             (vec![(2, at(4))], [full, full, (None, at(9))]),
             (
                 vec![(2, at(4)), (3, at(6))],
@@ -169,10 +169,10 @@ mod tests {
         let away = |ring: Ring, id: u64| ring.with(id, |peer| peer.answered = Some(hour));
         let rows = [
             (ring(&[]), at(9), None),
-            // A member that answers, voting or not.
+            // A member that answers delays the purge, whether it votes or not.
             (ring(&[(2, at(4))]), at(4), member(2)),
             (ring(&[(8, None)]), None, member(8)),
-            // A long-absent member does not delay the purge; its region does.
+            // A long-absent member does not delay the purge. Its region does if it lacks a majority.
             (away(ring(&[(2, at(4))]), 2), at(9), None),
             (
                 away(away(ring(&[(2, at(4)), (3, at(6))]), 2), 3),
@@ -234,7 +234,7 @@ mod regions_tests {
                 held_back_by: Some(MemberId(2)),
                 ..region("a")
             },
-            // Of four, three are needed: the third is waited for, silent or not.
+            // Three of the four voters are required, so commits wait for the third, even if it is silent.
             RegionQuorum {
                 voters: ids(&[5, 6, 7, 8]),
                 healthy: ids(&[5, 6, 8]),
@@ -243,7 +243,7 @@ mod regions_tests {
                 held_back_by: Some(MemberId(7)),
                 ..region("b")
             },
-            // No voter, and none to wait for.
+            // The region has no voter, so no commit waits for it.
             RegionQuorum {
                 held_by_any: at(3),
                 ..region("c")

@@ -1,5 +1,5 @@
-//! The leader's view of the ring's members: owned values from one moment, for status pages and for every decision about a leadership
-//! transfer.
+//! The leader's view of the ring's members at one moment, as owned values. It is used for status pages and for every decision about a
+//! leadership transfer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::engine::{ProgressSnapshot, RoleSnapshot};
 /// One member in another's view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingMember {
-    /// Its number in the ring.
+    /// The member's number in the ring.
     pub id: MemberId,
-    /// Its record in the membership.
+    /// The member's record in the membership.
     pub record: MemberRecord,
-    /// Whether it currently counts in the quorum.
+    /// True if the member counts in the current quorum.
     pub voter: bool,
-    /// The last entry that its log durably shares with the leader's; known only on the leader.
+    /// The last entry that the member's log durably shares with the leader's log; known only on the leader.
     pub matched: Option<OpId>,
-    /// Number of entries that it lags the leader's log; known only on the leader.
+    /// The number of entries by which the member lags the leader's log; known only on the leader.
     pub lag: Option<u64>,
-    /// Age of the last call that it has answered; known only on the leader.
+    /// The age of the last call that the member has answered; known only on the leader.
     pub answered: Option<Duration>,
-    /// The leader has purged entries that it needs. Its log will begin with a later file, and its mysqld must be reprovisioned if it lacks
-    /// earlier transactions.
+    /// True if the leader has purged entries that the member needs. The member's log will begin with a later file. If its mysqld lacks
+    /// earlier transactions, it must be reprovisioned.
     pub needs_purged_entries: bool,
 }
 
 impl RingMember {
-    /// Whether it answered within `lease`.
+    /// Returns true if the member answered within `lease`.
     pub fn answers(&self, lease: Duration) -> bool {
         self.answered.is_some_and(|age| age < lease)
     }
@@ -40,17 +40,18 @@ impl RingMember {
 pub struct RingView {
     /// The viewing member.
     pub own: MemberId,
-    /// True if it was elected, and can therefore observe the others.
+    /// True if the viewing member leads, so it can observe the others.
     pub leads: bool,
-    /// True if it was elected because no voter had the end of its log, and must transfer the leadership.
+    /// True if the viewing member is an interim leader. It was elected because no voter had the end of its log, and it must transfer the
+    /// leadership.
     pub is_interim: bool,
     /// How long a member's answer counts.
     pub lease: Duration,
     /// The leader, if known.
     pub leader: Option<MemberId>,
-    /// The last entry of its own log.
+    /// The last entry of the viewing member's log.
     pub last_log: Option<OpId>,
-    /// The voter sets in force; more than one during a quorum move, or by policy.
+    /// The voter sets in force. There is more than one during a quorum move, or if the policy requires it.
     pub voter_sets: Vec<BTreeSet<MemberId>>,
     /// Every member of the membership in force, the viewing member included.
     pub members: Vec<RingMember>,
@@ -67,7 +68,7 @@ impl RingView {
             .map(|(&id, record)| {
                 let is_own = id == own;
                 let matched = match is_own {
-                    // A leader also counts its own log only as far as it is durable.
+                    // A leader's own log counts only up to its durable end, too.
                     true if leads => progress.matched.get(&id).copied().flatten(),
                     true => progress.last_log,
                     false => progress.matched.get(&id).copied().flatten(),
@@ -102,12 +103,12 @@ impl RingView {
         }
     }
 
-    /// Whether a member answered within the lease.
+    /// Returns true if a member answered within the lease.
     pub fn answers(&self, peer: &RingMember) -> bool {
         peer.answers(self.lease)
     }
 
-    /// `None` for a number that is not in the membership.
+    /// Returns the member with this number; `None` if it is not in the membership.
     pub fn member(&self, id: MemberId) -> Option<&RingMember> {
         self.members.iter().find(|peer| peer.id == id)
     }

@@ -1,8 +1,7 @@
-//! The state machine. A member's log is its whole state, so the engine "applies" entries only to the commit mark and the membership in
-//! force there. The engine moves the mark for a leader's own proposals on commit (see `proposal`), and for all other entries when it
-//! applies them.
+//! The state machine. A member's log is its whole state, so to "apply" an entry only updates the commit mark and the membership. For a
+//! leader's own proposals, the engine moves the mark at the commit (see `proposal`); for all other entries, when it applies them.
 //!
-//! A snapshot of a log is the start of one of its files, with which another log can begin.
+//! A snapshot of a log is the start of one of the log's files. Another log can begin with it.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -18,17 +17,17 @@ use raft_types::{
 };
 use tokio::sync::watch;
 
-/// The starting point of a member: an entry that the store has recorded as committed, and the membership in force there. It may be old, but
-/// never ahead of the committed entries.
+/// The starting point of a member: an entry that the store has recorded as committed, and the membership in force at that entry. It may lag
+/// the committed entries, but is never ahead of them.
 #[derive(Debug, Clone, Default)]
 pub struct AppliedFloor {
     /// The last entry known to be committed, at or after the last purged one.
     pub last_applied: Option<LogId>,
-    /// The last membership at or before it.
+    /// The last membership at or before that entry.
     pub membership: StoredMembership,
 }
 
-/// The end of the committed log, as a channel to wait for it. Never decreases.
+/// The end of the committed log, as a channel on which tasks can wait. Never decreases.
 #[derive(Debug, Clone)]
 pub(crate) struct CommitMark(Arc<watch::Sender<Option<OpId>>>);
 
@@ -37,7 +36,7 @@ impl CommitMark {
         Self(Arc::new(watch::Sender::new(at)))
     }
 
-    /// Raises the mark to `op_id`; no effect if already there.
+    /// Raises the mark to `op_id`; has no effect if the mark is there already.
     pub(crate) fn advance(&self, op_id: OpId) {
         self.0.send_if_modified(|mark| {
             let ahead = mark.is_none_or(|mark| mark.index < op_id.index);
@@ -57,13 +56,13 @@ impl CommitMark {
     }
 }
 
-/// The end of a file up to which the log is to be purged. The engine purges no further than its last snapshot, so the snapshot is built for
-/// this entry. No earlier start is offered, because the entries after such a start may be purged at any moment.
+/// The end of the file up to which the log is to be purged. The engine purges no further than its last snapshot, so the snapshot is built
+/// for this entry. No earlier file start is offered, because the entries after it may be purged at any moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PurgeGoal(Arc<Mutex<Option<OpId>>>);
 
 impl PurgeGoal {
-    /// Raises the goal to `op_id`; no effect if already there.
+    /// Raises the goal to `op_id`; has no effect if the goal is there already.
     pub(crate) fn raise(&self, op_id: OpId) {
         let mut goal = lock(&self.0);
         *goal = goal
@@ -102,8 +101,9 @@ impl CommitStateMachine {
         }
     }
 
-    /// The log's first start after the purged or soon purged entries, if committed. Errors are withheld from the engine: it would stop the
-    /// member permanently, although only a purge or a member that restarts its log is affected.
+    /// Returns the log's first file start after the entries that are purged or will be purged, if it is committed. The engine must not
+    /// receive errors of this read. They would stop the member permanently, although they affect only a purge, or a member whose log must
+    /// begin again.
     async fn first_start(&self) -> Result<Option<FileStart>, io::Error> {
         let start = self.starts.first_start(self.goal.get()).await?;
         let applied = self.floor.last_applied.map(|applied| applied.index);
@@ -153,7 +153,7 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
         Ok(())
     }
 
-    /// The snapshot that permits the wanted purge; otherwise, the mark alone.
+    /// Returns the snapshot that permits the wanted purge; without one, the mark alone.
     async fn get_snapshot_builder(&mut self) -> MarkBuilder {
         let snapshot = match self.first_start().await {
             Ok(Some(start)) => start.snapshot(),
@@ -162,13 +162,14 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
                 self.marked = Some(meta.clone());
                 mark_alone(meta)
             }
-            // The mark alone permits no purge; the purge is retried.
+            // The mark alone permits no purge. The purge is tried again.
             Err(_) => mark_alone(self.marked.clone().unwrap_or_default()),
         };
         MarkBuilder(snapshot)
     }
 
-    /// The log begins with the start before the mark moves: the engine takes the entries after the start as the next ones.
+    /// The log begins with the file start before the mark moves, because the engine then sends the entries after the file start as the next
+    /// entries.
     async fn install_snapshot(
         &mut self,
         meta: &SnapshotMetaOf<TypeConfig>,
@@ -192,7 +193,7 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
         Ok(match self.first_start().await {
             Ok(Some(start)) => Some(start.snapshot()),
             Ok(None) => self.marked.clone().map(mark_alone),
-            // The snapshot cannot be sent, and is retried.
+            // There is no snapshot to send. The engine tries again.
             Err(error) => {
                 tracing::warn!(%error, "no member's log can begin with a file of this one yet");
                 Some(mark_alone(self.mark_here()))
@@ -201,7 +202,7 @@ impl RaftStateMachine<TypeConfig> for CommitStateMachine {
     }
 }
 
-/// A finished snapshot for the engine to build.
+/// A snapshot that is already complete, as a builder for the engine.
 #[derive(Debug)]
 pub struct MarkBuilder(SnapshotOf<TypeConfig, OfferedStart>);
 
@@ -265,7 +266,8 @@ mod tests {
         }
     }
 
-    /// Otherwise the engine and its member stop permanently, for a purge or a member that restarts its log.
+    /// If the engine received the error, it would stop the member permanently. The error affects only a purge, or a member whose log must
+    /// begin again.
     #[tokio::test]
     async fn unreadable_files_are_not_offered_to_the_engine() {
         let (mark, goal) = (CommitMark::new(None), PurgeGoal::default());
@@ -305,7 +307,7 @@ mod memory_log;
 
 #[cfg(test)]
 mod conformance {
-    //! The engine's own suite over this state machine and over the log that the ring tests use.
+    //! openraft's own test suite over this state machine and over the log that the ring tests use.
 
     use openraft::StorageError;
     use openraft::testing::log::{StoreBuilder, Suite};

@@ -1,6 +1,7 @@
 //! Transfer of the leadership to a named member. The engine's own transfer has no cancel and no deadline, and accepts targets that can
-//! never lead. So the target is checked first, and the outcome is watched. If no member takes over in time, other voters are asked to
-//! campaign. If that fails too, the old leader campaigns: the target may have reached the next term without being able to request its vote.
+//! never lead. So this module checks the target first, and then watches the outcome. If no member takes over in time, it asks other voters
+//! to campaign. If that fails too, the old leader campaigns, because the target may have reached the next term without being able to
+//! request this member's vote.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,8 @@ use crate::engine::{self, Fault, RoleSnapshot};
 use crate::node::RaftNode;
 use crate::ring_view::{RingMember, RingView};
 
-/// The most entries a target may lack. They must reach its disk before it campaigns, and the ring accepts none in the meantime.
+/// The maximum number of entries that a target may lack. They must reach its disk before it campaigns, and the ring accepts no entries in
+/// the meantime.
 pub(crate) const MOST_BEHIND: u64 = 1024;
 
 /// Why a transfer was not started or not completed.
@@ -27,7 +29,7 @@ pub enum TransferError {
     /// A check before the transfer failed; no state was changed.
     #[error(transparent)]
     Refused(#[from] TransferRefusal),
-    /// No member leads yet. Other voters are asked to campaign until one does, and the old leader campaigns, too.
+    /// No member leads yet. Other voters are asked to campaign until one of them leads. The old leader campaigns, too.
     #[error(
         "no member took over the leadership from member {from} within {waited:?}; other voters are asked to campaign, and it does so itself"
     )]
@@ -136,23 +138,23 @@ impl RingView {
 }
 
 impl RaftNode {
-    /// Waits, a lease at most, until `to` has the log durably except for the last `in_flight` entries. A target of the engine's transfer
-    /// also waits, but only for a heartbeat. Then it refuses, and the other voters, which assume that the leadership was transferred, elect
-    /// one of themselves.
+    /// Waits until `to` has the log durably, except for the last `in_flight` entries; waits at most one lease. In the engine's transfer,
+    /// the target waits too, but only for a heartbeat. If it then refuses, the other voters assume that the leadership was transferred, and
+    /// elect one of themselves.
     ///
     /// # Errors
-    /// The target does not have the log in time.
+    /// [`TransferRefusal`] if the target does not have the log in time.
     pub async fn wait_for_log(&self, to: MemberId, in_flight: u64) -> Result<(), TransferRefusal> {
         let lease = self.engine.timers.lease;
         let until = Instant::now() + lease;
         loop {
             let view = self.ring_view();
             match view.member(to).and_then(|target| target.lag) {
-                // It no longer leads, and the transfer reports that.
+                // This member no longer leads; the transfer reports that.
                 None => return Ok(()),
                 Some(lag) if lag <= in_flight => return Ok(()),
                 Some(lag) if Instant::now() >= until => {
-                    // Another check may fail with a more specific reason.
+                    // Another check may fail for a more specific reason.
                     view.check_transfer(to)?;
                     return Err(TransferRefusal::Slow {
                         member: to,
@@ -165,10 +167,10 @@ impl RaftNode {
         }
     }
 
-    /// Transfers the leadership to `to` and waits for the outcome. If another member is elected instead, that one is returned.
+    /// Transfers the leadership to `to` and waits for the outcome. If another member is elected instead, returns that member.
     ///
     /// # Errors
-    /// [`TransferError`]: refused with nothing changed, or no member leads yet.
+    /// [`TransferError`]: the transfer is refused and nothing is changed, or no member leads yet.
     pub async fn transfer(self: &Arc<Self>, to: MemberId) -> Result<LedTerm, TransferError> {
         let timers = self.engine.timers;
         self.ring_view().check_transfer(to)?;
@@ -181,7 +183,7 @@ impl RaftNode {
         let trigger = self.engine.raft.trigger();
         trigger.transfer_leader(to).await.map_err(Fault::from)?;
 
-        // A separate task, so that the ring recovers even if the caller no longer waits for the outcome.
+        // This is a separate task, so that the ring recovers even if the caller stops waiting for the outcome.
         tokio::spawn(help_out(self.clone(), term, to));
         let deadline = timers.longest_election() * 2;
         match tokio::time::timeout(deadline, next_leader(&self.engine, term)).await {
@@ -194,7 +196,8 @@ impl RaftNode {
     }
 }
 
-/// The voters to ask to campaign if `failed` did not take over: database members first, then by the best log, the failed target last.
+/// Returns the voters to ask to campaign if `failed` did not take over. Database members come first, then witnesses; within each kind, the
+/// longest log comes first. The failed target comes last.
 pub(crate) fn ways_out(view: &RingView, failed: MemberId) -> Vec<&RingMember> {
     let mut voters: Vec<&RingMember> = view
         .members
@@ -212,7 +215,7 @@ pub(crate) fn ways_out(view: &RingView, failed: MemberId) -> Vec<&RingMember> {
     voters
 }
 
-/// Asks voters in turn to campaign, and campaigns itself if none is elected, until a later term has a leader.
+/// Asks the voters in turn to campaign until a later term has a leader. If none of them is elected, this member campaigns.
 async fn help_out(node: Arc<RaftNode>, term: Term, failed: MemberId) {
     let timers = node.engine.timers;
     let patience = timers.longest_election();
@@ -220,7 +223,7 @@ async fn help_out(node: Arc<RaftNode>, term: Term, failed: MemberId) {
     match &first {
         Ok(Ok(led)) if led.leader == failed => node.failed_targets.took_over(failed),
         Ok(Err(_)) => {}
-        // The next leader could otherwise choose the same target again, and so could the one after it.
+        // Without this record, the next leader could choose the same target again, and so could the leader after it.
         Ok(Ok(_)) | Err(_) => node.failed_targets.failed(failed, patience, Instant::now()),
     }
     if first.is_ok() {
@@ -256,8 +259,8 @@ async fn help_out(node: Arc<RaftNode>, term: Term, failed: MemberId) {
 }
 
 /// Steps down and campaigns as the old leader of `term`. The engine cannot undo a transfer, and a leader cannot campaign. So this member
-/// first votes for the target in the next term, as it would have done on the target's request. The campaign begins with a pre-vote, so it
-/// does not disturb a leader elected in the meantime.
+/// first votes for the target in the next term, as it would have done on the target's request. Its campaign begins with a pre-vote, which
+/// does not disturb a leader that was elected in the meantime.
 async fn campaign_again(elections: &Elections, term: Term, target: MemberId) -> Result<(), Fault> {
     if elections.campaigning.gate.stays_out().is_some() {
         return Ok(());
@@ -269,7 +272,7 @@ async fn campaign_again(elections: &Elections, term: Term, target: MemberId) -> 
         let request = VoteRequest::<TypeConfig> {
             vote: Vote::new(term.0 + 1, target),
             last_log_id: end.map(Into::into),
-            // It has ended its own lease.
+            // This member has ended its own lease.
             leadership_transfer: true,
         };
         raft.vote(request).await?;

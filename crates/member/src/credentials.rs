@@ -1,4 +1,5 @@
-//! A member's certificates, keys and passwords, as last read. All users share them, so that a reload renews them for all later connections.
+//! A member's certificates, keys and passwords, as they were last read. All users share them, so a reload renews them for all later
+//! connections.
 
 use std::fmt::Display;
 use std::io;
@@ -17,13 +18,13 @@ use crate::settings::{BinlogServerSettings, HookSettings, Settings, TlsSettings}
 /// A configured secret or certificate that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnusableFile {
-    /// The key that names the file.
+    /// The configuration key that names the file.
     pub key: &'static str,
-    /// The file and its fault.
+    /// The file and the fault, as text.
     pub why: String,
 }
 
-/// Reads each secret and certificate as the running member does, and returns all that cannot be used. Does not check their expiry.
+/// Reads each secret and certificate as the running member does. Returns all that cannot be used. Does not check when certificates expire.
 #[must_use]
 pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
     let mut unusable = Vec::new();
@@ -95,7 +96,7 @@ pub fn unusable_files(settings: &Settings) -> Vec<UnusableFile> {
 pub(crate) struct Credentials {
     /// For TLS between members; none without TLS.
     pub(crate) tls: Option<TlsMaterial>,
-    /// Connection to the member's mysqld; none for a witness. Its certificates are read at each connection.
+    /// Connection to the member's mysqld; `None` for a witness. The connection's certificates are read at each connect.
     pub(crate) mysqld: Option<ConnectOptions>,
     pub(crate) binlog_server: Option<BinlogServerCredentials>,
 }
@@ -106,10 +107,10 @@ pub(crate) struct BinlogServerCredentials {
 }
 
 impl Credentials {
-    /// Reads all of them.
+    /// Reads all secrets and certificates.
     ///
     /// # Errors
-    /// Which one cannot be used, and why.
+    /// The one that cannot be used, and why.
     pub(crate) fn read(settings: &Settings) -> Result<Self, MemberError> {
         let mysqld = settings.mysql.as_ref().map(connect_options).transpose();
         let server = settings.binlog_server.as_ref();
@@ -120,7 +121,8 @@ impl Credentials {
         })
     }
 
-    /// Takes newer values. A value that exists in only one of both needs a restart, and stays unchanged.
+    /// Replaces the values by newer ones. If a value exists only before or only after, it stays unchanged, because the change needs a
+    /// restart.
     pub(crate) fn renew(&self, newer: &Self) {
         if let (Some(own), Some(newer)) = (&self.tls, &newer.tls) {
             own.renew(newer);
@@ -156,7 +158,7 @@ impl BinlogServerCredentials {
     }
 }
 
-/// Without a password, any client could read every row.
+/// Refuses an empty password, with which any client could read all rows.
 fn not_empty(password: String) -> io::Result<String> {
     match password.is_empty() {
         true => Err(io::Error::other("it is empty")),
@@ -164,29 +166,29 @@ fn not_empty(password: String) -> io::Result<String> {
     }
 }
 
-// Reload of a running member's configuration, without a restart. The program reads the configuration ([`Reload`]). The member first reads
-// and checks all files ([`Renewed::read`]); taking them cannot fail.
+// Reload of the configuration while the member runs. The program reads the configuration ([`Reload`]). The member first reads and checks
+// all files ([`Renewed::read`]). Using the new values then cannot fail.
 
 /// The program's part of a reload.
 pub trait Reload: Send + Sync + 'static {
-    /// Reloads the configuration, as far as possible while the member runs; a dry run changes nothing.
+    /// Reloads the configuration, as far as possible while the member runs. A dry run changes nothing.
     ///
     /// # Errors
-    /// All faults of the configuration; nothing was changed then.
+    /// All faults of the configuration. Nothing was changed.
     fn reload(&self, dry_run: bool) -> Result<Reloaded, Refusal>;
 }
 
-/// Certificates, passwords and hooks of a configuration, for a member to take.
+/// Certificates, passwords and hooks of a configuration, which a running member can use.
 pub struct Renewed {
     pub(crate) credentials: Credentials,
     pub(crate) hooks: HookSettings,
 }
 
 impl Renewed {
-    /// Reads and checks every file; the member's own certificate as the other members will.
+    /// Reads and checks every file. The member's own certificate is checked as the other members will check it.
     ///
     /// # Errors
-    /// Which one cannot be used, and why.
+    /// The file that cannot be used, and why.
     pub fn read(settings: &Settings) -> Result<Self, MemberError> {
         let credentials = Credentials::read(settings)?;
         if let Some(tls) = &credentials.tls {

@@ -1,4 +1,4 @@
-//! Files of a member's data directory in addition to its log.
+//! The files of a member's data directory, except its log.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-// An advisory lock on the file `lock` restricts a data directory to one process. The operating system releases it when the process ends,
-// however it ends.
+// An advisory lock on the file `lock` prevents a second process from using the data directory. The operating system releases the lock when
+// the process ends, even if it crashes.
 
-/// The log's directory in a data directory.
+/// Name of the log's directory.
 const LOG: &str = "log";
-/// The hard state's directory.
+/// Name of the hard state's directory.
 pub(crate) const META: &str = "meta";
 
 /// The lock of a data directory, held until dropped.
@@ -35,10 +35,10 @@ pub enum LockError {
     InUse {
         /// Path of the data directory.
         path: PathBuf,
-        /// The lock holder, from the lock file.
+        /// The process that holds the lock, as text from the lock file.
         holder: String,
     },
-    /// Its contents belong to another user.
+    /// The contents belong to another user.
     #[error("this member, which runs as user {user}, cannot write in {path}: {source}", path = path.display())]
     NotOurs {
         /// A directory in the data directory.
@@ -48,7 +48,7 @@ pub enum LockError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The lock file cannot be opened or locked, or a directory next to it is temporarily unusable.
+    /// The lock file cannot be opened or locked, or a directory next to it cannot be used at present.
     #[error("{path}: {source}", path = path.display())]
     Io {
         /// The lock file in the data directory, or that directory.
@@ -62,8 +62,8 @@ impl DirectoryLock {
     /// Locks a data directory, which must exist.
     ///
     /// # Errors
-    /// When another process holds it, the lock file cannot be used, or its contents are not writable. A copy made by root would work until
-    /// the log begins its next file.
+    /// If another process holds the lock, the lock file cannot be used, or the contents are not writable. (Without the last check, a
+    /// directory that root has copied would work until the log begins its next file.)
     pub(crate) fn take(data_dir: &Path) -> Result<Self, LockError> {
         let path = data_dir.join("lock");
         let failed = |source| LockError::Io {
@@ -90,7 +90,7 @@ impl DirectoryLock {
                 _ => LockError::Io { path: kept, source },
             })?;
         }
-        // The number only helps operators; the lock decides.
+        // The number is only information for operators; the lock itself is decisive.
         let _ = file
             .set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()));
@@ -98,7 +98,7 @@ impl DirectoryLock {
     }
 }
 
-/// Whether files can be created in a directory, if it exists.
+/// Checks that files can be created in a directory, if the directory exists.
 fn may_be_written(directory: &Path) -> io::Result<()> {
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
     match accessat(CWD, directory, wanted, AtFlags::EACCESS) {
@@ -115,12 +115,13 @@ fn holder(file: &mut File) -> String {
     }
 }
 
-// The file `identity` identifies a data directory. It is created at first use and replaced as a whole when the directory joins its ring. It
-// keeps the ring and member names of first use, so that another configuration is refused.
+// The file `identity` identifies a data directory. It is created at the first use, and replaced as a whole when the directory joins its
+// ring. It keeps the ring's and the member's name of the first use, so that another configuration is refused.
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IdentityRecord {
-    /// The directory's format: a program that does not support it refuses the directory. The file itself is the same in all formats.
+    /// The directory's format. A program that does not support it refuses the directory. The layout of this file is the same in all
+    /// formats.
     #[serde(rename = "version")]
     reached: FormatVersion,
     /// The ring's name at first use.
@@ -130,10 +131,10 @@ pub(crate) struct IdentityRecord {
     /// Identity of member, data directory and ring.
     #[serde(flatten)]
     pub identity: Identity,
-    /// Beginning of the ring's log.
+    /// The transactions before the ring's log.
     #[serde(default, skip_serializing_if = "LogOrigin::is_empty")]
     pub log_begins_behind: LogOrigin,
-    /// True if the directory has had a log. Absent in files of earlier programs, and in directories without a log so far.
+    /// True if the directory has had a log. Missing in files of earlier programs, and in directories that have had no log yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log_begun: bool,
 }
@@ -159,7 +160,7 @@ pub(crate) struct Claim {
 /// Why a data directory's identity cannot be used.
 #[derive(Debug, Error)]
 pub enum IdentityFileError {
-    /// It belongs to another ring or member.
+    /// The file belongs to another ring or member.
     #[error("{path} belongs to {found}, but the configuration says {claimed}", path = path.display())]
     Foreign {
         /// Path of the identity file.
@@ -169,7 +170,7 @@ pub enum IdentityFileError {
         /// Ring, number and name in the configuration.
         claimed: String,
     },
-    /// It is not an identity file.
+    /// The file is not an identity file.
     #[error("{path} is damaged: {reason}", path = path.display())]
     Damaged {
         /// Path of the identity file.
@@ -177,7 +178,7 @@ pub enum IdentityFileError {
         /// The fault.
         reason: String,
     },
-    /// A program with other formats wrote in the directory.
+    /// A program with another format has written to the directory.
     #[error("{path} says that the data directory is in {mismatch}; nothing was changed", path = path.display())]
     Format {
         /// Path of the identity file.
@@ -185,13 +186,13 @@ pub enum IdentityFileError {
         /// The format found, and the formats of this program.
         mismatch: FormatMismatch,
     },
-    /// It is missing although there is a log.
+    /// The file is missing, although there is a log.
     #[error("{path} is missing, but the directory holds a log", path = path.display())]
     Missing {
         /// Expected path of the identity file.
         path: PathBuf,
     },
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     Io {
         /// The identity file, or its replacement.
@@ -202,10 +203,10 @@ pub enum IdentityFileError {
 }
 
 impl IdentityRecord {
-    /// Reads the identity of a data directory; `None` if never used.
+    /// Reads the identity of a data directory; `None` if the directory was never used.
     ///
     /// # Errors
-    /// A damaged file, a directory that these formats must not use, or an error of the operating system.
+    /// The file is damaged, the directory's format is not one of these formats, or the operating system returned an error.
     pub(crate) fn load(
         data_dir: &Path,
         speaks: FormatRange,
@@ -241,7 +242,7 @@ impl IdentityRecord {
         serde_json::from_slice(bytes).map_err(damaged)
     }
 
-    /// The file's serialized content.
+    /// Returns the serialized content of the file.
     pub(crate) fn written(&self) -> serde_json::Result<Vec<u8>> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
@@ -263,7 +264,7 @@ impl IdentityRecord {
         })
     }
 
-    /// Replaces the file. Durable on return: a crash leaves the old or the new content.
+    /// Replaces the file. Durable on return. After a crash, the file has either the old or the new content.
     fn store(&self, data_dir: &Path) -> io::Result<()> {
         durable_file::replace(&data_dir.join(FILE_NAME), &self.written()?)
     }
@@ -272,7 +273,7 @@ impl IdentityRecord {
 /// Opens the identity of a data directory for a program with these formats, or creates one for a new directory.
 ///
 /// # Errors
-/// A foreign, damaged or lost identity, one of another format, or an error of the operating system.
+/// The identity is foreign, damaged, missing or of another format, or the operating system returned an error.
 pub(crate) fn open_identity(
     data_dir: &Path,
     claim: &Claim,
@@ -284,7 +285,7 @@ pub(crate) fn open_identity(
             record.check(data_dir, claim)?;
             record
         }
-        // Without its identity, a log is indistinguishable from another member's.
+        // Without its identity, the log cannot be distinguished from another member's log.
         None if holds_a_log(data_dir) => return Err(IdentityFileError::Missing { path }),
         None => {
             let record = IdentityRecord {
@@ -314,7 +315,7 @@ fn holds_a_log(data_dir: &Path) -> bool {
     entries.is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// The file of one directory, with its immutable names.
+/// The identity file of one directory, with the names that never change.
 struct BoundFile {
     data_dir: PathBuf,
     record: IdentityRecord,
@@ -335,12 +336,12 @@ impl ring_admin::IdentityFile for BoundFile {
 
 const CONTENT: &[u8] =
     b"This member does not manage its mysqld until `witness enable-raft` is run again.\n";
-/// Content of the note when mysqld was the primary.
+/// Additional content of the note if mysqld was the primary.
 const OF_THE_PRIMARY: &[u8] =
     b"Its mysqld was the primary, and had everything that the ring has.\n";
 
-/// The note that the member must not manage its mysqld: no start, stop, open, close or apply. `witness enable-raft` and `witness
-/// disable-raft` write and remove it; it persists across restarts.
+/// The note `hands-off`: the member must not start, stop, open or close its mysqld, or apply the log to it. `witness enable-raft` and
+/// `witness disable-raft` write and remove the note. It stays over restarts.
 #[derive(Debug, Clone)]
 pub(crate) struct UnmanagedNote(PathBuf);
 
@@ -349,15 +350,15 @@ impl UnmanagedNote {
         Self(data_dir.join("hands-off"))
     }
 
-    /// Whether it exists.
+    /// Returns true if the note exists.
     ///
     /// # Errors
-    /// When the directory cannot be read; then mysqld must be left alone.
+    /// If the directory cannot be read. The member must not manage mysqld then.
     pub(crate) fn is_set(&self) -> io::Result<bool> {
         self.0.try_exists()
     }
 
-    /// Writes it. Durable on return.
+    /// Writes the note. Durable on return.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -365,7 +366,7 @@ impl UnmanagedNote {
         durable_file::replace(&self.0, CONTENT)
     }
 
-    /// Writes it for a closed mysqld that was the primary and had all of the ring's transactions. Durable on return.
+    /// Writes the note for a closed mysqld that was the primary and had all of the ring's transactions. Durable on return.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -373,16 +374,16 @@ impl UnmanagedNote {
         durable_file::replace(&self.0, &[CONTENT, OF_THE_PRIMARY].concat())
     }
 
-    /// Returns whether it was written by [`Self::set_at_the_primary`].
+    /// Returns true if [`Self::set_at_the_primary`] wrote the note.
     ///
     /// # Errors
-    /// When it cannot be read, or does not exist.
+    /// If the note cannot be read, or does not exist.
     pub(crate) fn is_of_the_primary(&self) -> io::Result<bool> {
         let content = std::fs::read(&self.0)?;
         Ok(content.ends_with(OF_THE_PRIMARY))
     }
 
-    /// Removes it. Durable on return.
+    /// Removes the note. Durable on return.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -406,7 +407,7 @@ mod tests {
         DirectoryLock::take(directory.path()).unwrap();
     }
 
-    /// For example a separate disk that temporarily became read-only: changing the owner would not help.
+    /// The cause may be a separate disk that became read-only for some time. To change the owner would not help then.
     #[test]
     fn a_directory_that_fails_is_not_somebody_elses() {
         let directory = tempfile::tempdir().unwrap();
@@ -441,7 +442,7 @@ mod identity_tests {
         let dir = directory.path();
         let open = |speaks: &str| open_identity(dir, &claim(1, "a", "r"), speaks.parse().unwrap());
         open("1").unwrap();
-        // The second format has not been written yet: the old program reads the directory.
+        // The second format has not been written yet, so the old program can still read the directory.
         open("1-2").unwrap();
         let before = open("1").unwrap();
         assert_eq!(before.reached(), FormatVersion::FIRST);
@@ -492,7 +493,7 @@ mod identity_tests {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
         let made = open_as_1(dir, &claim(1, "a", "r")).unwrap();
-        // The file is as an earlier program wrote and read it.
+        // At this point, the file is as an earlier program wrote it.
         let before = std::fs::read_to_string(dir.join("identity")).unwrap();
         assert!(!before.contains("log_begun"), "{before}");
         assert!(!made.log_begun());

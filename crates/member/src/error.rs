@@ -1,4 +1,4 @@
-//! Why a member does not start, or fails.
+//! Why a member does not start, or why it ends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,10 +47,10 @@ pub enum MemberError {
     /// The server for the other members' calls failed.
     #[error("the listener for other members cannot be used: {0}")]
     Serve(io::Error),
-    /// The log has to be truncated and cannot be.
+    /// The log must be truncated, and cannot be.
     #[error(transparent)]
     CutBack(#[from] CutBackError),
-    /// The transactions before the log are unreadable.
+    /// The transactions before the log cannot be parsed.
     #[error("{path} is damaged: the log's origin is no GTID set ({reason})", path = path.display())]
     Origin {
         /// The identity file that holds the set.
@@ -66,7 +66,7 @@ pub enum MemberError {
     Meta {
         /// The directory of the hard state, `meta/`.
         path: PathBuf,
-        /// The error of its database.
+        /// The error of the hard state's database.
         source: io::Error,
     },
     /// A password file cannot be used.
@@ -74,7 +74,7 @@ pub enum MemberError {
     PasswordFile {
         /// The configuration key that names the file.
         key: &'static str,
-        /// The file's path, and why.
+        /// The file's path, and the error.
         source: io::Error,
     },
     /// The binlog server cannot serve.

@@ -1,7 +1,8 @@
-//! Graceful stop of a member: the ring gets another primary, and mysqld ends after its last commit.
+//! The graceful stop of a member: another member gets the leadership, and mysqld ends after its last commit.
 //!
-//! A stopping leader transfers the leadership before its mysqld ends. If the other members are still catching up, it leads a while longer.
-//! mysqld may take long to end, and the ring has no primary from then until another election.
+//! A stopping leader transfers the leadership before its mysqld ends. Otherwise the ring would have no primary while mysqld ends, which may
+//! take long, and until an election. If the other members are still catching up, the leader waits for them, at most for
+//! [`PATIENCE_LEASES`].
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use crate::mysqld::{Child, MysqldManagement};
 use crate::ring_history::note_promotion;
 use crate::settings::Settings;
 
-/// How long a stop may wait for a successor, and how long one attempt may take, each in leases.
+/// How long a stop may wait for a successor, and how long one attempt may take; both in leases.
 const PATIENCE_LEASES: u32 = 8;
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Transfers the leadership if possible, and ends mysqld. The log is closed afterwards.
+/// Transfers the leadership if possible, and ends mysqld. The caller closes the log afterwards.
 pub(crate) async fn in_good_order(
     member: &Member,
     management: Option<&MysqldManagement>,
@@ -26,18 +27,19 @@ pub(crate) async fn in_good_order(
 ) {
     let mysql = settings.mysql.as_ref();
     let statements = mysql.map_or(Duration::ZERO, |mysql| mysql.longest_wait_for_statements());
-    // First, after all running commits: mysqld may take long to end, and the ring needs a primary until then.
+    // The leadership is transferred first, after all running commits, because mysqld may take long to end, and the ring needs a primary
+    // until then.
     give_leadership_away(member, lease, statements, true).await;
-    // While it still leads, mysqld's running commits can be acknowledged.
+    // While this member still leads, running commits of mysqld can be acknowledged.
     if let Some(management) = management {
         management.end(Child::Stops).await;
     }
-    // A member that waited for slow commits may take over now.
+    // Another member may have been unable to take over because of slow commits. They are complete now.
     give_leadership_away(member, lease, statements, false).await;
 }
 
-/// Transfers the leadership, if this member leads and another can take over. With a primary here, an attempt waits for `statements` in
-/// addition. `waits`: for a successor, while the primary continues.
+/// Transfers the leadership, if this member leads and another member can take over. With a primary here, an attempt may take `statements`
+/// longer. If `waits` is true, waits for a successor while the primary continues.
 async fn give_leadership_away(member: &Member, lease: Duration, statements: Duration, waits: bool) {
     let patience = lease * PATIENCE_LEASES;
     let until = Instant::now() + patience;
@@ -81,8 +83,8 @@ fn serves(member: &Member) -> bool {
     member.leadership_now().serving_term().is_some()
 }
 
-/// Waits for the lasting leader after an election that the target lost, and returns whether it is this member. An elected witness transfers
-/// the leadership, perhaps back here: then mysqld must not end.
+/// If another member than the target was elected, waits for the final leader. Returns true if this member leads again: an elected witness
+/// may transfer the leadership back to it, and then mysqld must not end.
 async fn serves_again(member: &Member, until: Instant) -> bool {
     while !serves(member) {
         let another_is_primary = member.primacy_now().elsewhere.is_some();
@@ -94,8 +96,9 @@ async fn serves_again(member: &Member, until: Instant) -> bool {
     true
 }
 
-/// Whether the same attempt may succeed a moment later. These errors changed nothing, or the leader continues or may lead again. Not a
-/// failed drain: each attempt delays clients. Slow commits continue while mysqld ends, and then one more attempt follows.
+/// Returns true if the same attempt may succeed a moment later. These errors changed nothing, or this member still leads or may lead again.
+/// A failed drain is not included, because each attempt delays clients. Slow commits can end while mysqld ends, and then there is one more
+/// attempt.
 fn may_pass(error: &PromotionError) -> bool {
     match error {
         PromotionError::Refused(refusal) => !matches!(
@@ -113,7 +116,8 @@ fn may_pass(error: &PromotionError) -> bool {
     }
 }
 
-/// Whether another member could ever lead: not in a ring of one database member, nor while failover is paused.
+/// Returns true if another member could lead at all. That is false if the ring has no other voting database member, and while failover is
+/// paused.
 fn has_candidates(member: &Member) -> bool {
     let mut others = member.others().into_values();
     member.status().pause.is_none()

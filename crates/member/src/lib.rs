@@ -1,5 +1,5 @@
-//! One running member: data directory, ring, mysqld, status, operator commands and graceful stop. [`Opened`] is the entry point. Command
-//! lines, exit codes and HTTP are elsewhere.
+//! One running member: its data directory, ring, mysqld, status, operators' commands and graceful stop. [`Opened`] is the entry point.
+//! Command lines, exit codes and HTTP are in other crates.
 //!
 //! ```text
 //!   settings   status   protocol     configuration, status and commands: plain values

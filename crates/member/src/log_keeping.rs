@@ -1,4 +1,4 @@
-//! Files of the member's log: purge, retention and scrub.
+//! The files of the member's log: purge, retention and scrub.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,14 +19,14 @@ use crate::ring_handle::{RingHandle, now_ms};
 use crate::settings::LogSettings;
 use crate::state::MemberState;
 
-// Removes old files of the member's log by age and size, as configured. Each member purges its own log and queries the leader for the
-// ring's needs; without an answer it purges nothing. Files also stay if a reader holds them, they are not committed, or the member's mysqld
-// has not executed them.
+// Removes old files of the member's log by age and size, as configured. Each member purges its own log. It asks the leader which entries
+// the ring needs; without an answer, it purges nothing. A file also stays while a reader holds it, until it is committed, and until the
+// member's mysqld has executed it.
 
-/// Interval between checks for due files.
+/// Interval between two checks for files to purge.
 const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The policies of a member's configuration at a moment.
+/// Returns the purge policies of a member's configuration at the time `now`.
 fn policies(settings: &LogSettings, now: SystemTime) -> impl Iterator<Item = PurgePolicy> {
     let limit = settings.keep_for.and_then(|age| now.checked_sub(age));
     let limit = limit.and_then(seconds_since_epoch);
@@ -36,13 +36,14 @@ fn policies(settings: &LogSettings, now: SystemTime) -> impl Iterator<Item = Pur
     by_age.into_iter().chain(by_size)
 }
 
-/// The time in file form; none if out of range.
+/// Returns a time in the form used in files; `None` if it is out of range.
 fn seconds_since_epoch(time: SystemTime) -> Option<u32> {
     let since_epoch = time.duration_since(UNIX_EPOCH).ok()?;
     u32::try_from(since_epoch.as_secs()).ok()
 }
 
-/// Purges due files while polled. `mysqld` is the member's own; `not_archived` returns the entries kept for its archive.
+/// Purges files that are due, while polled. `mysqld` is the member's own mysqld; `not_archived` returns the entries that are kept for the
+/// archive.
 pub(crate) async fn purge_as_configured(
     ring: RingHandle,
     settings: LogSettings,
@@ -68,18 +69,18 @@ pub(crate) async fn purge_as_configured(
 /// Why due files were not purged.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotPurged {
-    /// The needs of the ring are unknown.
+    /// It is unknown which entries the ring needs.
     #[error("the leader does not say what the ring still needs of the log: {0}")]
     Ring(CallError),
-    /// The needs of the member's mysqld are unknown.
+    /// It is unknown which entries the member's mysqld needs.
     #[error("mysqld does not say what it has executed: {0}")]
     Mysqld(CompareError),
-    /// The engine refused.
+    /// The engine refused the purge.
     #[error("the engine does not purge: {0}")]
     Engine(PurgeError),
 }
 
-/// Purges once; returns why due files stay.
+/// Purges once. Returns why due files stay.
 async fn purge_due(
     ring: &RingHandle,
     settings: &LogSettings,
@@ -104,7 +105,7 @@ async fn purge_due(
     Ok(plan.kept.and_then(because))
 }
 
-/// Entries still needed by ring, mysqld and archive, and what needs them first.
+/// Returns up to where the ring, mysqld and the archive no longer need entries, and which of them needs the next entry.
 pub(crate) async fn still_needed(
     ring: &RingHandle,
     absent_after: Duration,
@@ -125,7 +126,7 @@ pub(crate) async fn still_needed(
     Ok((needed, floor.needed_by))
 }
 
-/// The plan of the policy that reaches farthest.
+/// Returns the plan of the policy that would purge most.
 fn farthest(
     ring: &RingHandle,
     settings: &LogSettings,
@@ -137,7 +138,7 @@ fn farthest(
     farthest.unwrap_or_default()
 }
 
-/// Why a due file stays; `None` where no removal is expected.
+/// Returns why a due file stays; `None` if no purge is expected.
 fn kept_because(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String> {
     match limit {
         PurgeLimit::Open => None,
@@ -159,12 +160,12 @@ fn kept_because(limit: PurgeLimit, needed_by: Option<NeededBy>) -> Option<String
     }
 }
 
-// Purging a log on an operator's order, by the rules of the configured purge.
+// Purges a log on an operator's command, by the same rules as the configured purge.
 
-/// Removes files that are no longer needed, or only reports them.
+/// Removes files that are no longer needed. In a dry run, only reports them.
 ///
 /// # Errors
-/// When it is unknown which files are still needed, or the log cannot be purged.
+/// If it is unknown which files are still needed, or the log cannot be purged.
 pub(crate) async fn purge_on_order(
     ring: &RingHandle,
     request: &PurgeRequest,
@@ -233,16 +234,17 @@ fn report(plan: &PurgePlan, needed_by: Option<NeededBy>) -> PurgeReport {
     }
 }
 
-// Reads the member's closed log files back at a steady rate, and replaces a damaged one, however found, with another member's copy.
+// Scrub: reads the closed files of the member's log again at a steady rate. A file that is found to be damaged, by the scrub or otherwise,
+// is replaced by another member's copy.
 
-/// Interval between checks for files to read or to repair.
+/// Interval between two checks for files to read or to repair.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(5);
-/// Delay before another attempt to repair a file that no member could provide.
+/// Delay before another attempt, if no member could provide a file.
 const BETWEEN_TRIES: Duration = Duration::from_secs(60);
-/// How long another member may take for a piece of a file.
+/// How long another member may take to send a piece of a file.
 const PIECE: Duration = Duration::from_secs(10);
 
-/// Runs while polled. Without a rate it does not read files, but still repairs damaged files found elsewhere.
+/// Scrubs while polled. Without a rate, no files are read, but files that were otherwise found to be damaged are still repaired.
 pub(crate) async fn scrub(ring: RingHandle, own_region: Region, bytes_per_second: Option<u64>) {
     let reading = async {
         if let Some(rate) = bytes_per_second {
@@ -267,7 +269,7 @@ async fn repair_what_is_damaged(ring: &RingHandle, own_region: &Region) {
     let mut tried: BTreeMap<FileNumber, Instant> = BTreeMap::new();
     loop {
         sleep(SCRUB_INTERVAL).await;
-        // The newest first: the end of a file is compared with the next one.
+        // The newest file is repaired first, because the end of a file is compared with the next file.
         let faults = ring.log.read_faults();
         let damaged: Vec<_> = faults.iter().rev().map(|fault| fault.file).collect();
         tried.retain(|file, _| damaged.contains(file));
@@ -303,7 +305,7 @@ async fn repair(ring: &RingHandle, own_region: &Region, file: FileNumber) {
     }
 }
 
-/// Returns whether the file was replaced by that member's; false where the log no longer has it.
+/// Replaces a file by another member's copy, and returns true. Returns false if the log no longer has the file.
 async fn copy_from(
     ring: &RingHandle,
     from: MemberId,

@@ -1,4 +1,4 @@
-//! Views of the other members, queried over the ring's connections.
+//! Requests the views of the other members, over the ring's connections.
 
 use std::iter;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use transport::{AdminClient, AdminError, TransportConfig};
 use crate::state::MemberState;
 use crate::status::MemberView;
 
-/// Addresses and connections of the other members.
+/// The addresses of the other members, and how to connect to them.
 pub(crate) struct OtherMembers {
-    /// Has their addresses in this member's configuration.
+    /// Contains their addresses in this member's configuration.
     pub(crate) state: Arc<MemberState>,
     pub(crate) transport: TransportConfig,
 }
@@ -26,10 +26,11 @@ pub(crate) struct Answering {
 }
 
 impl OtherMembers {
-    /// The view of the member with this number and `record` in the ring: queried at that address, and at the configured one, if different.
+    /// Returns the view of the member with this number and `record` in the ring. Calls the address in the record; if that fails, calls the
+    /// address in this member's configuration, if it is different.
     ///
     /// # Errors
-    /// When neither address gives an answer of that member; another member's answer does not count.
+    /// If the member answers at neither address. The answer of another member does not count.
     pub(crate) async fn view_of(
         &self,
         id: MemberId,
@@ -69,7 +70,7 @@ impl OtherMembers {
     }
 }
 
-/// The other member that gave this view, if any: an address may now belong to another member.
+/// If another member gave this view, returns a text about that member. An address may belong to another member by now.
 fn stranger(view: &MemberView, id: MemberId, record: &MemberRecord) -> Option<String> {
     let found = &view.member;
     ((found.id, found.incarnation) != (id, record.incarnation)).then(|| {

@@ -1,8 +1,8 @@
-//! Whether the other members can reach this member, and accept its certificate and for how long.
+//! Checks that the other members can reach this member and accept its certificate, and for how long they accept it.
 //!
-//! Debian maps a host's own name to 127.0.1.1 in `/etc/hosts`, so a listener on that name is reachable on this host alone. A reload refuses
-//! a certificate that the others would reject. At a start that is only logged as an error, since a member without connections still serves
-//! its host.
+//! Debian maps a host's own name to 127.0.1.1 in `/etc/hosts`. A listener on that name can be reached only from the same host. A reload
+//! refuses a certificate that the others would reject. At a start, the rejection is only logged as an error, because a member without
+//! connections still serves its own host.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use transport::{TlsError, TlsMaterial, ValidFor};
 
 use crate::settings::Settings;
 
-/// Other members cannot reach the listen address.
+/// Why the other members cannot reach the listen address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeardHereAlone {
     /// The problem, in one clause.
@@ -22,13 +22,14 @@ pub struct HeardHereAlone {
 }
 
 impl Settings {
-    /// The member's address, if it listens there and not on `member.listen`.
+    /// Returns the member's address, if the member listens at this address and not at another one in `member.listen`.
     #[must_use]
     pub fn listens_at_its_address(&self) -> Option<&str> {
         (self.listen == self.own.address).then_some(self.listen.as_str())
     }
 
-    /// Returns whether this member is reachable on this host only, where its own address resolves to `first`: there it listens.
+    /// Checks whether this member can be reached only from this host. `first` is the first IP address to which its own address resolves,
+    /// and at which it listens.
     #[must_use]
     pub fn heard_here_alone(&self, first: IpAddr) -> Option<HeardHereAlone> {
         let own = self.listens_at_its_address()?;
@@ -55,13 +56,13 @@ fn heard_here_alone<'a>(
     })
 }
 
-/// The host of `host:port`, without the brackets of an IPv6 address.
+/// Returns the host of `host:port`, without the brackets of an IPv6 address.
 pub(crate) fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_matches(['[', ']'])
 }
 
-/// Whether the host's name itself means this host.
+/// Returns true if the name itself means this host.
 fn is_this_host(host: &str) -> bool {
     let loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     loopback || host.eq_ignore_ascii_case("localhost")
@@ -69,7 +70,7 @@ fn is_this_host(host: &str) -> bool {
 
 // The member's certificate.
 
-/// Expiry is reported from this time before it, as early as the alert.
+/// Expiry is reported from this time before it, the same time as in the alert.
 const REPORTED_BEFORE: Duration = DAY.saturating_mul(14);
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -77,7 +78,7 @@ impl Settings {
     /// Reads the files for TLS between members, and checks them as a reload does.
     ///
     /// # Errors
-    /// Which one cannot be used, or why no other member would accept it.
+    /// The file that cannot be used, or why no other member would accept the certificate.
     pub fn check_certificate(&self) -> Result<(), TlsError> {
         let Some(tls) = &self.tls else { return Ok(()) };
         self.check_shown(&tls.load()?).map(drop)
@@ -89,7 +90,7 @@ impl Settings {
     }
 }
 
-/// Logs a certificate that other members reject or that expires soon: immediately, after its renewal, and daily. Never returns.
+/// Logs if other members reject the certificate, or if it expires soon: immediately, after a renewal, and daily. Never returns.
 pub(crate) async fn watch_certificate(tls: TlsMaterial, settings: Arc<Settings>) {
     loop {
         let renewed = tls.renewed();
@@ -103,7 +104,7 @@ pub(crate) async fn watch_certificate(tls: TlsMaterial, settings: Arc<Settings>)
             }
         }
         let left = checked.map_or(DAY, |valid| valid.left);
-        // Its expiry is reported when it occurs.
+        // The next check is at the expiry at the latest.
         let next = DAY.min(left + Duration::from_secs(1));
         let _ = tokio::time::timeout(next, renewed).await;
     }
@@ -142,7 +143,7 @@ mod tests {
         assert!(said.what.contains("`db-1`") && said.what.contains("127.0.1.1"));
         assert!(said.advice.contains("\"0.0.0.0:7400\""), "{said:?}");
         assert!(told("db-1:7400", "10.0.0.2:7400", "::1").is_some());
-        // A network address; all members on this host; a name that means this host.
+        // Three cases: the address is in a network; all members are on this host; the name itself means this host.
         assert_eq!(told("db-1:7400", "db-2:7400", "10.0.0.1"), None);
         assert_eq!(told("db-1:7400", "db-1:7401", "127.0.1.1"), None);
         assert_eq!(told("db-1:7400", "127.0.0.1:7401", "127.0.1.1"), None);

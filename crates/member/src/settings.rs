@@ -26,11 +26,11 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// The ring's name, for operators and metrics.
     pub ring_name: String,
-    /// This member's entry in `members`.
+    /// This member's entry in `[[members]]`.
     pub own: MemberEntry,
-    /// Address on which calls from the other members are accepted.
+    /// The address at which calls from the other members are accepted.
     pub listen: String,
-    /// Every member of the ring, this one included, in file order.
+    /// Every member of the ring, including this one, in the order of the file.
     pub members: Vec<MemberEntry>,
     /// How the log is stored on disk.
     pub log: LogSettings,
@@ -38,13 +38,13 @@ pub struct Settings {
     pub raft: RaftSettings,
     /// Quorum and candidate rules.
     pub rules: RingRules,
-    /// How entries travel between regions.
+    /// How entries are sent between regions.
     pub regions: RegionsSettings,
-    /// TLS between members; `None` without.
+    /// TLS between members; `None` without TLS.
     pub tls: Option<TlsSettings>,
     /// A database member's mysqld; `None` for a witness.
     pub mysql: Option<MysqlSettings>,
-    /// The binlog server; `None` without.
+    /// The binlog server; `None` without one.
     pub binlog_server: Option<BinlogServerSettings>,
     /// The log's archive; `None` where this member does not archive.
     pub archive: Option<ArchiveSettings>,
@@ -52,7 +52,7 @@ pub struct Settings {
     pub hooks: HookSettings,
     /// Client addresses of the member and its mysqld.
     pub client_addresses: ClientAddresses,
-    /// The running program. Not configurable: tests let a member be of another version.
+    /// The running program. It cannot be configured: tests use it to simulate a member of another version.
     pub program: Program,
 }
 
@@ -67,9 +67,9 @@ pub struct MemberEntry {
     pub region: Region,
     /// Database member or witness.
     pub kind: MemberKind,
-    /// Whether it may count in a quorum.
+    /// True if the member may count in a quorum.
     pub votes: bool,
-    /// The fit member with the highest value leads; 0 leads only without another.
+    /// The fit member with the highest value leads. A member with the value 0 leads only if no other member can.
     #[serde(skip)]
     pub priority: u32,
     /// `host:port` for the other members.
@@ -102,17 +102,17 @@ pub struct LogSettings {
     pub cache_bytes: u64,
     /// Memory for entries that wait to be written, in bytes.
     pub queue_bytes: u64,
-    /// How much is verified before the member takes part.
+    /// How much of the log is verified before the member takes part in the ring.
     pub verify: VerifyAtStart,
-    /// Bytes a second read by the scrub; `None` without a scrub.
+    /// Bytes per second that the scrub reads; `None` without a scrub.
     pub scrub_rate: Option<u64>,
     /// Limit for the bytes of all files; `None` for no limit.
     pub disk_limit_bytes: Option<u64>,
-    /// Bytes kept free on the disk.
+    /// Bytes of free space on the disk that the log must not use.
     pub disk_reserve_bytes: u64,
-    /// How long closed files are kept; `None` for indefinitely.
+    /// How long closed files are kept; `None` means forever.
     pub keep_for: Option<Duration>,
-    /// Total bytes above which the oldest files are removed; `None` for no bound.
+    /// If all files have more bytes than this, the oldest ones are removed; `None` for no limit.
     pub keep_bytes: Option<u64>,
     /// How long an absent member delays the purge.
     pub absent_after: Duration,
@@ -127,27 +127,28 @@ pub struct ArchiveSettings {
     pub options_file: Option<PathBuf>,
     /// How often committed entries are archived.
     pub interval: Duration,
-    /// Age at which the leader rotates a file, so that it is archived as a whole; `None` for no age limit.
+    /// The age at which the leader rotates a file, so that it can be archived as a whole; `None` for no age limit.
     pub max_file_age: Option<Duration>,
     /// Time limit of one storage call.
     pub call_limit: Duration,
-    /// Upload limit in bytes a second; `None` for no limit.
+    /// Upload limit in bytes per second; `None` for no limit.
     pub bytes_per_second: Option<u64>,
-    /// Most bytes of the log kept only because they are not archived.
+    /// Maximum bytes of the log that are kept only because they are not archived yet.
     pub hold_bytes: u64,
     /// A file with the public keys for encryption; `None` without encryption.
     pub recipients_file: Option<PathBuf>,
-    /// A file with the secret keys that decrypt archived files for clients of the binlog server. `None`: encrypted files are not served.
+    /// A file with the secret keys that decrypt archived files for clients of the binlog server. If it is `None`, encrypted files are not
+    /// served.
     pub identity_file: Option<PathBuf>,
-    /// Disk space for archived files served by the binlog server, in bytes; `None`: none are served.
+    /// Disk space in bytes for archived files that the binlog server serves; `None` if it serves no archived files.
     pub serve_bytes: Option<u64>,
-    /// Whether the archiving member deletes prunable objects.
+    /// True if the archiving member deletes objects that can be pruned.
     pub prune: bool,
-    /// How long committed entries stay in the archive; `None` for indefinitely.
+    /// How long committed entries stay in the archive; `None` means forever.
     pub keep: Option<Duration>,
-    /// How many of the newest base backups are kept at any age; `None` for all.
+    /// How many of the newest base backups are kept at any age; `None` means all.
     pub keep_base_backups: Option<usize>,
-    /// The directory where mysqld copies a base backup; `None` where the command line names it.
+    /// The directory to which mysqld copies a base backup; `None` if it is given on the command line.
     pub copy_directory: Option<PathBuf>,
 }
 
@@ -156,7 +157,7 @@ pub struct ArchiveSettings {
 pub struct RaftSettings {
     /// Interval of the leader's heartbeats.
     pub heartbeat: Duration,
-    /// Silence after which the leader counts as gone.
+    /// If the leader is silent for this time, it counts as gone.
     pub lease: Duration,
     /// Memory for uncommitted proposals.
     pub proposals_bytes: u32,
@@ -176,13 +177,13 @@ pub struct TlsSettings {
     pub certificate_file: PathBuf,
     /// Private key of that certificate.
     pub key_file: PathBuf,
-    /// CAs of the other members' certificates.
+    /// The CAs that signed the other members' certificates.
     pub ca_file: PathBuf,
     /// The name required in the other members' certificates; by default the host in each address.
     pub peer_name: Option<String>,
-    /// Roles of certificates that do not contain one, and of members whose certificates do not name them.
+    /// The roles of certificates that contain no role. Also the members whose certificates do not have their names.
     pub roles: NamedRoles,
-    /// Certificate and key for commands on this host; `None`: the member's own.
+    /// The certificate and key for commands on this host; `None` to use the member's own.
     pub operator: Option<(PathBuf, PathBuf)>,
 }
 
@@ -190,15 +191,15 @@ impl TlsSettings {
     /// Reads the member's files.
     ///
     /// # Errors
-    /// When one of them cannot be used.
+    /// If one of them cannot be used.
     pub fn load(&self) -> Result<TlsMaterial, TlsError> {
         self.load_with(&self.certificate_file, &self.key_file)
     }
 
-    /// Reads the files for commands on the member's host.
+    /// Reads the files for commands on this host.
     ///
     /// # Errors
-    /// When one of them cannot be used.
+    /// If one of them cannot be used.
     pub fn load_for_commands(&self) -> Result<TlsMaterial, TlsError> {
         match &self.operator {
             Some((certificate, key)) => self.load_with(certificate, key),
@@ -236,9 +237,9 @@ pub struct MysqlSettings {
     pub tls: TlsMode,
     /// CA of mysqld's certificate.
     pub tls_ca_file: Option<PathBuf>,
-    /// The member's own certificate and its key.
+    /// The certificate and key with which the member connects.
     pub tls_certificate: Option<(PathBuf, PathBuf)>,
-    /// A copy of mysqld's RSA public key; without it the server is queried.
+    /// A copy of mysqld's RSA public key. Without it, the key is requested from the server.
     pub public_key_file: Option<PathBuf>,
     /// The command that starts mysqld, with any wrapper.
     pub mysqld: Vec<String>,
@@ -250,32 +251,33 @@ pub struct MysqlSettings {
     pub external: Option<ExternalMysqld>,
     /// True if an empty data directory is initialised.
     pub initialize: bool,
-    /// The acker's server id; `None`: derived from the member's id.
+    /// The server id with which the member acknowledges; `None` to derive it from the member's number.
     pub server_id: Option<u32>,
-    /// The acker's server UUID; `None`: the member's incarnation.
+    /// The server UUID with which the member acknowledges; `None` for the member's incarnation.
     pub server_uuid: Option<Uuid>,
-    /// Whether the member changes required settings, or only checks them.
+    /// True if the member changes settings that it requires; false if it only checks them.
     pub manage_settings: bool,
-    /// True if a server with unproven requirements is accepted.
+    /// True if a server is accepted whose required settings cannot be proven.
     pub accept_unproven: bool,
     /// The largest transaction that the primary accepts, in bytes of binlog.
     pub max_transaction_bytes: u64,
-    /// Connections that apply the ring's log while another member leads; `None`: it is not applied.
+    /// The number of connections that apply the ring's log while another member leads; `None` if it is not applied.
     pub apply_workers: Option<usize>,
-    /// Whether mysqld's own replica threads apply, from the member's binlog server.
+    /// True if mysqld's own replica threads apply the log, from the member's binlog server.
     pub native: bool,
-    /// True if mysqld runs events while it is the primary.
+    /// Whether mysqld runs events while it is the primary.
     pub events: EventsWanted,
-    /// How long a leader's mysqld may be unfit before another member gets the leadership; `None`: indefinitely.
+    /// How long a leader's mysqld may be unfit before the leadership is transferred; `None` means forever.
     pub demote_after: Option<Duration>,
-    /// Time for which clients may use a primary without a serving member.
+    /// How long clients may use a primary whose member does not serve.
     pub fence_after: Duration,
-    /// How long statements may delay a planned switchover before their sessions are killed; `None`: none are.
+    /// How long statements may delay a planned switchover before their sessions are killed; `None` if no sessions are killed.
     pub kill_statements_after: Option<Duration>,
 }
 
 impl MysqlSettings {
-    /// How this mysqld, as a replica, verifies another member's mysqld: with the CA that verifies this one, or with the ring's.
+    /// Returns how this mysqld, as a replica, verifies another member's mysqld: with the CA that verifies this mysqld, or otherwise with
+    /// the ring's CA.
     pub fn source_tls(&self, ring_ca: &Path) -> SourceTls {
         let (ca_file, identity) = match (self.tls, &self.tls_ca_file) {
             (TlsMode::VerifyCa, Some(own)) => (own.as_path(), false),
@@ -286,7 +288,7 @@ impl MysqlSettings {
         SourceTls::Verified { ca_file, identity }
     }
 
-    /// Longest wait of a planned switchover for statements at the primary.
+    /// Returns the longest time for which a planned switchover waits for statements at the primary.
     pub fn longest_wait_for_statements(&self) -> Duration {
         WriteFenceOptions::longest_wait_for_statements(self.kill_statements_after)
     }
@@ -314,16 +316,16 @@ pub struct ExternalMysqld {
     pub kill: Vec<String>,
     /// The value of mysqld's option `log_bin`.
     pub log_bin: String,
-    /// Its pid file, if known.
+    /// The path of mysqld's pid file, if known.
     pub pid_file: Option<PathBuf>,
 }
 
-/// Section `[binlog_server]`, where it listens.
+/// Section `[binlog_server]` of the configuration, if the binlog server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinlogServerSettings {
     /// Listen address, `HOST:PORT`.
     pub listen: String,
-    /// Name of the one account that may log in.
+    /// Name of the only account that may log in.
     pub user: String,
     /// Source of its password.
     pub password: PasswordSource,
@@ -340,27 +342,27 @@ pub struct BinlogServerSettings {
 /// Section `[regions]` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionsSettings {
-    /// Routes by which the leader sends.
+    /// The routes by which the leader sends entries.
     pub proxy: ProxyOptions,
-    /// Differences for links to another region.
+    /// Settings for connections to other regions.
     pub far: FarOptions,
 }
 
-/// Section `[hooks]`; an empty command means no hook.
+/// Section `[hooks]` of the configuration; an empty command means no hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSettings {
-    /// Run when this member's mysqld becomes the primary.
+    /// Runs when this member's mysqld becomes the primary.
     pub on_primary: Vec<String>,
-    /// Run when it is no longer the primary.
+    /// Runs when this member's mysqld is no longer the primary.
     pub on_demoted: Vec<String>,
-    /// Run by every member when another member's mysqld becomes the primary.
+    /// Runs on every member when another member's mysqld becomes the primary.
     pub on_primary_changed: Vec<String>,
     /// Time limit of a command.
     pub timeout: Duration,
 }
 
 impl HookSettings {
-    /// Returns whether any command is configured.
+    /// Returns true if any command is configured.
     pub fn any(&self) -> bool {
         let commands = [&self.on_primary, &self.on_demoted, &self.on_primary_changed];
         commands.iter().any(|command| !command.is_empty())
@@ -386,10 +388,10 @@ impl fmt::Debug for PasswordSource {
 }
 
 impl PasswordSource {
-    /// The current password.
+    /// Returns the current password.
     ///
     /// # Errors
-    /// When the password file cannot be read, is not UTF-8, or its first line is empty; with its path.
+    /// If the password file cannot be read, is not UTF-8, or its first line is empty. The error contains the file's path.
     pub fn read(&self) -> std::io::Result<String> {
         let path = match self {
             Self::Given(password) => return Ok(password.clone()),
@@ -407,7 +409,7 @@ impl PasswordSource {
         }
     }
 
-    /// The first line of a password file.
+    /// Returns the first line of a password file.
     pub(crate) fn in_file(text: &str) -> &str {
         text.lines().next().unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! Health of proxies and links: after a failure they are avoided for a while, longer after repeated failures. Pure:
-//! the time is passed in.
+//! Health of proxies and links. After a failure, a proxy or link is avoided: for a second at first, and twice as long after each further
+//! failure, up to a minute. Pure functions; the time is an argument.
 
 use std::time::Duration;
 
@@ -12,49 +12,50 @@ use crate::policy::ProxyOptions;
 /// How long a proxy is avoided after its first failure.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// After this time without a failure, earlier failures no longer count.
+/// If an avoided proxy works for this time, its earlier failures no longer count.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 
-/// A proxy's failure.
+/// Why a proxy is not used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// It cannot be called, or the connection broke.
+    /// The proxy cannot be called, or the connection to it broke.
     #[error("it cannot be reached")]
     Unreachable,
-    /// It was silent although an answer was due.
+    /// The proxy sent nothing, although an answer was due.
     #[error("it was silent although an answer was due")]
     Silent,
-    /// It reports that it forwards, and the member does not answer.
+    /// The proxy reports that it forwards entries, but the member does not answer them.
     #[error("the entries that it forwards are not answered")]
     Stuck,
-    /// It waited for this entry and did not get it.
+    /// The proxy waited for this entry, and did not receive it.
     #[error("entry {0} did not arrive there in time")]
     Lacks(OpId),
-    /// It will never get this entry, which is purged there.
+    /// The proxy will never get this entry, because it has purged it.
     #[error("entry {0} is purged there")]
     Purged(OpId),
-    /// It could not call the member, or another proxy on the route.
+    /// The proxy could not call the member, or another proxy on the route.
     #[error("it cannot call member {0}")]
     CannotCall(MemberId),
-    /// It gave an impossible answer.
+    /// The proxy gave an impossible answer.
     #[error("it sent an answer without a request")]
     Nonsense,
-    /// It does not forward for this leader.
+    /// The proxy does not forward for this leader.
     #[error("it refuses to forward")]
     Refused,
 }
 
-/// What the leader avoids after a failure.
+/// What a leader avoids after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blamed {
-    /// A proxy, for all targets.
+    /// A proxy, for all members.
     Proxy(MemberId),
-    /// One of the links: from a proxy to the next member.
+    /// A link from a proxy to the next member.
     Link(MemberId, MemberId),
 }
 
 impl Failure {
-    /// The cause on the route through these proxies to the member; all possible causes where it is unclear.
+    /// Returns the cause of the failure, on the route through these proxies to the member. If the cause is unclear, returns all possible
+    /// causes.
     pub(crate) fn blamed(&self, proxies: &[MemberId], target: MemberId) -> Vec<Blamed> {
         let next = proxies.iter().skip(1).chain([&target]);
         let mut links = proxies.iter().copied().zip(next.copied());
@@ -70,13 +71,13 @@ impl Failure {
             }
             Self::CannotCall(member) => match links.find(|(_, to)| to == member) {
                 Some((from, to)) => vec![Blamed::Link(from, to)],
-                // It was not asked to call that one.
+                // The proxies were not asked to call that member.
                 None => Self::Nonsense.blamed(proxies, target),
             },
         }
     }
 
-    /// The failure as the metric's label.
+    /// Returns the failure as a label of the metrics.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -94,14 +95,14 @@ impl Failure {
 /// Consecutive failures, and the last one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
-    /// Failures, each less than [`FORGIVEN_AFTER`] after the end of the one before.
+    /// The number of consecutive failures: each began less than [`FORGIVEN_AFTER`] after the end of the previous one.
     failures: u32,
     last: Option<(Instant, Failure)>,
 }
 
 impl Health {
-    /// Records a failure; it lasts longer if it is not the first. A failure already in force is not counted again: all sessions over
-    /// a proxy fail with it. Returns whether it is new.
+    /// Records a failure. Each consecutive failure lasts twice as long as the previous one. While a failure lasts, another one is not
+    /// counted, because all sessions over a proxy fail together. Returns true if the failure was counted.
     pub(crate) fn failed(&mut self, now: Instant, failure: Failure) -> bool {
         if self.trouble(now).is_some() {
             return false;
@@ -116,7 +117,7 @@ impl Health {
         true
     }
 
-    /// The failure in force, and for how long.
+    /// Returns the failure that lasts now, and for how much longer.
     pub(crate) fn trouble(&self, now: Instant) -> Option<(&Failure, Duration)> {
         let (until, failure) = self.last.as_ref()?;
         let left = until.saturating_duration_since(now);
@@ -124,16 +125,16 @@ impl Health {
     }
 }
 
-// How long a leader tolerates a session that is silent, or one with signs of life and no answer. Pure.
+// How long a leader waits in a session for signs of life, and for answers. Pure functions.
 
-/// How long one session may be silent, or send signs of life without an answer.
+/// The limits of one session: how long the proxy may send nothing, and how long it may send only signs of life without an answer.
 #[derive(Debug)]
 pub(crate) struct Patience {
     silence: Duration,
     patience: Duration,
-    /// Since when it has been silent while an answer is due.
+    /// Since when the proxy has sent nothing while an answer is due.
     silent: Instant,
-    /// Since when no answer has come while one is due.
+    /// Since when the proxy has sent no answer while one is due.
     unanswered: Instant,
     due: bool,
 }
@@ -149,14 +150,14 @@ impl Patience {
         }
     }
 
-    /// A request was sent to the proxy, which must answer or send a sign of life from now on.
+    /// Records that a request was sent to the proxy, which must answer or send signs of life from now on.
     pub(crate) fn sent(&mut self, now: Instant) {
         if !self.due {
             (self.silent, self.unanswered, self.due) = (now, now, true);
         }
     }
 
-    /// The proxy lives, although the member after it has not answered. `moves`: the answer due progresses.
+    /// Records a sign of life: the proxy works, although the next member has not answered. `moves` is true if the answer progresses.
     pub(crate) fn sign_of_life(&mut self, now: Instant, moves: bool) {
         self.silent = now;
         if moves {
@@ -164,17 +165,17 @@ impl Patience {
         }
     }
 
-    /// The member answered; `more` when another answer is due.
+    /// Records an answer of the member; `more` is true if another answer is due.
     pub(crate) fn answered(&mut self, now: Instant, more: bool) {
         (self.silent, self.unanswered, self.due) = (now, now, more);
     }
 
-    /// The request due is not at the proxies yet: its time begins when it is.
+    /// Records that the oldest request has not reached the proxies yet. The time for its answer begins when it does.
     pub(crate) fn is_on_its_way(&mut self, now: Instant) {
         self.unanswered = now;
     }
 
-    /// The proxy's failure, if its time is over.
+    /// Returns the proxy's failure, if one of the limits is exceeded.
     pub(crate) fn over(&self, now: Instant) -> Option<Failure> {
         let since = |then: Instant| now.saturating_duration_since(then);
         if !self.due {
@@ -189,24 +190,24 @@ impl Patience {
     }
 }
 
-// How long a leader holds a large request back from a proxy that does not have its entries yet. Pure.
+// How long a leader delays a large request, if the proxy does not have the entries yet. Pure functions.
 
-/// The slowest rate, in bytes a second, at which data is packed, or assembled and made durable.
+/// The slowest expected rate, in bytes per second, at which data is compressed, or assembled and made durable.
 const SLOWEST_WORK: usize = 16 << 20;
 
-/// The progress of an entry on its way to a proxy.
+/// The progress of an entry that is sent to a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// So many pieces were sent, and more will be.
+    /// This number of pieces was sent; more will follow.
     Leaves(u64),
-    /// All of it was sent.
+    /// All pieces were sent.
     HasLeft,
-    /// The proxy has acknowledged it.
+    /// The proxy has acknowledged the entry.
     There,
 }
 
 impl Way {
-    /// Of two proxies, the state of the one that has less.
+    /// Returns the state of the proxy that has received less.
     pub(crate) fn further_back(self, other: Self) -> Self {
         match (self, other) {
             (Self::Leaves(one), Self::Leaves(two)) => Self::Leaves(one.min(two)),
@@ -216,11 +217,11 @@ impl Way {
     }
 }
 
-/// A request that is held back.
+/// A request that is delayed.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// How long there may be no progress. Packing before the first piece and the proxy's work after the last one show no
-    /// progress; in between, a busy disk may stop it.
+    /// How long there may be no progress. No progress is visible while the entry is compressed before the first piece, and while the proxy
+    /// works after the last piece. In between, a busy disk may stop the progress.
     allowed: Duration,
     way: Option<Way>,
     /// The time of the last progress.
@@ -236,7 +237,8 @@ impl Hold {
         }
     }
 
-    /// True if it is still held back: until it was sent, or is acknowledged where required, or progress stops.
+    /// Returns true while the request is delayed. The delay ends when the entry was sent, or was acknowledged if `acknowledged` is true, or
+    /// when there is no progress for too long.
     pub(crate) fn continues(&mut self, way: Way, acknowledged: bool, now: Instant) -> bool {
         if self.way != Some(way) {
             (self.way, self.since) = (Some(way), now);
@@ -256,13 +258,13 @@ mod hold_tests {
         let allowed = options.patience() + Duration::from_secs(25);
         let second = Duration::from_secs(1);
         for (acknowledged, moves, then, expected) in [
-            // It is packed, or its proxy accepts nothing.
+            // The entry is being compressed, or its proxy accepts nothing.
             (false, 0, Way::Leaves(0), allowed),
             (false, 40, Way::HasLeft, second * 40),
-            // The connection stalls in the middle.
+            // The connection stalls in the middle of the entry.
             (false, 40, Way::Leaves(40), second * 39 + allowed),
             (true, 40, Way::There, second * 40),
-            // It was requested too early once, and its disk stalls.
+            // The request was sent too early before, and the proxy's disk stalls.
             (true, 40, Way::HasLeft, second * 40 + allowed),
         ] {
             let begun = Instant::now();

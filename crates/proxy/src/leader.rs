@@ -1,6 +1,6 @@
-//! The leader's end: a network in front of the real one that sends a member's entries over a proxy where there is one. A
-//! stream of the engine keeps its route. Another route needs another stream, and the engine resends what was not answered on the
-//! first. So a member has one replication state, whatever the route.
+//! The leader's end: a network that wraps the real one, and sends a member's entries over a proxy if there is one. A stream of the engine
+//! keeps its route. For another route, the engine opens another stream, and sends the unanswered requests again. So a member has only one
+//! replication state, regardless of the route.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +28,7 @@ use crate::proxy_op::{
 use crate::route_table::RouteTable;
 use crate::routes::Route;
 
-/// A network whose clients send over proxies. It wraps the real one.
+/// A network whose clients may send entries over proxies. It wraps the real network.
 pub struct Proxying<C> {
     inner: Arc<dyn MemberNetwork>,
     calls: C,
@@ -36,7 +36,7 @@ pub struct Proxying<C> {
 }
 
 impl<C> Proxying<C> {
-    /// In front of `inner`; proxies are called over `calls`.
+    /// Wraps `inner`; calls proxies over `calls`.
     pub fn new(inner: impl MemberNetwork, calls: C, route_table: RouteTable) -> Self {
         Self {
             inner: Arc::new(inner),
@@ -47,7 +47,7 @@ impl<C> Proxying<C> {
 }
 
 impl<C: ProxyCalls> MemberNetwork for Proxying<C> {
-    /// Heartbeats, like votes, are never proxied.
+    /// Only entries are sent over proxies. Heartbeats and votes never are.
     fn client(&self, lane: Lane, to: MemberId, record: &MemberRecord) -> Box<dyn MemberClient> {
         if lane == Lane::Entries {
             self.route_table.begin(to, record);
@@ -91,7 +91,7 @@ impl<C: ProxyCalls> MemberClient for ProxyingClient<C> {
             .boxed();
         }
         async move {
-            // The engine's pause before another attempt is inside its stream of requests.
+            // The engine's pause before another attempt is inside its stream of requests, so that stream is polled first.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
@@ -158,7 +158,7 @@ impl<C: ProxyCalls> MemberClient for ProxyingClient<C> {
     }
 }
 
-/// The requests while this route is in use.
+/// Returns the requests of a stream until its route changes.
 fn while_on(
     route: Arc<Route>,
     route_table: RouteTable,
@@ -170,7 +170,7 @@ fn while_on(
     stream::unfold(state, move |(mut requests, mut happenings, mut ticks)| {
         let (route_table, route) = (route_table.clone(), route.clone());
         async move {
-            // A waiting stream is left, too: its next request would take a route that is no longer valid.
+            // A stream that waits for requests ends too. Otherwise its next request would use a route that is no longer valid.
             loop {
                 if route_table.route(target, Instant::now()).proxies() != route.proxies() {
                     return None;
@@ -188,8 +188,7 @@ fn while_on(
     })
 }
 
-// One stream of the engine over proxies: its requests in flight, its limits for silence, and the failures recorded against
-// proxies and links.
+// One stream of the engine over proxies: its requests in flight, its time limits, and the failures that are recorded for proxies and links.
 
 /// State that the two ends of a session share.
 #[derive(Debug)]
@@ -232,7 +231,7 @@ impl Session {
     ) -> Self {
         let now = Instant::now();
         let mut patience = Patience::new(route_table.options(), now);
-        // There is a request already, whenever the session reads it.
+        // The first request exists already, even before the session reads it.
         patience.sent(now);
         let under_way = Arc::new(UnderWay {
             state: Mutex::new((Outstanding::default(), patience)),
@@ -248,7 +247,7 @@ impl Session {
         let mut onward = proxies.iter().copied().chain([target]);
         let proxy = onward.next().unwrap_or(target);
         let answers = match path.route_table.record(proxy) {
-            // Opening is included, and has the same time limit.
+            // Opening the session is part of the stream of answers, so it has the same time limits.
             Some(record) => calls
                 .open(proxy, &record, onward.collect(), sent)
                 .try_flatten_stream()
@@ -291,7 +290,8 @@ impl Session {
         .boxed()
     }
 
-    /// The last entry of the large request that was sent before the proxy had assembled it, which happens once.
+    /// Returns the last entry of a large request, if the request reached the proxy before the proxy had assembled the entry. Returns `None`
+    /// if this has happened before for that request.
     fn asked_too_early(&self, failure: &Failure) -> Option<u64> {
         let Failure::Lacks(lacked) = failure else {
             return None;
@@ -307,10 +307,10 @@ impl Session {
         (early && has_left && !known).then_some(last)
     }
 
-    /// The member's next answer; none when all requests are answered and no more are sent.
+    /// Returns the member's next answer; `None` after all requests are answered and no more will be sent.
     async fn next(&mut self) -> Result<Option<Answered>, Failure> {
         loop {
-            // The proxy need not confirm the end: it may be gone, and no answer is due that could be late.
+            // The session ends here without the proxy's confirmation. The proxy may be gone, and no answer is due.
             if self.all_sent && lock(&self.under_way.state).0.is_empty() {
                 return Ok(None);
             }
@@ -378,7 +378,7 @@ impl Session {
     }
 }
 
-/// The requests without their entries' payloads, as fast as answers make room.
+/// Returns the requests without the payloads of their entries. A request is sent when earlier answers have made room for it.
 fn sent(
     requests: BoxStream<'static, Asked>,
     under_way: Arc<UnderWay>,
@@ -417,16 +417,16 @@ fn sent(
     .boxed()
 }
 
-// A payload for another region is packed as a whole before its first piece is sent. A proxy waits for an entry only while its
-// pieces arrive. So the proxy is asked to forward a large entry once all of it was sent to the proxy. If that was too early,
-// because the proxy takes time to assemble it, it is asked again once it has acknowledged the entry.
+// A payload for another region is compressed as a whole before its first piece is sent. A proxy waits for an entry only while pieces of it
+// arrive. So the proxy receives the request for a large entry only after the whole entry was sent to it. If that was too early, because the
+// proxy needs time to assemble the entry, the request is repeated after the proxy has acknowledged the entry.
 
-/// Whether packing so many bytes may take longer than a proxy waits.
+/// Returns true if compressing this number of bytes may take longer than a proxy waits.
 fn are_many(bytes: usize) -> bool {
     bytes >= REPLICATION_WINDOW_BYTES
 }
 
-/// A session's route, on which large requests are held back.
+/// The route of a session, on which large requests are delayed.
 #[derive(Clone)]
 struct HeldBack {
     route_table: RouteTable,
@@ -435,8 +435,8 @@ struct HeldBack {
 }
 
 impl HeldBack {
-    /// Waits until a large request is at the proxies, or nearly, and not indefinitely: they may be unable to accept it. A proxy that
-    /// cannot forward it is judged as usual, once it is asked to.
+    /// Delays a large request until its entries were sent to the proxies, or acknowledged by them if required. The delay has a limit,
+    /// because the proxies may be unable to accept the entries. Then the request is sent, and its failure is recorded as usual.
     async fn wait(&self, stripped: &Stripped, under_way: &UnderWay) {
         let Some(last) = stripped.request.last() else {
             return;
@@ -459,7 +459,7 @@ impl HeldBack {
                 return;
             }
             {
-                // If nothing else was requested, no answer is due in the meantime.
+                // If no other request is unanswered, no answer is due in the meantime.
                 let mut state = lock(&under_way.state);
                 if state.0.is_empty() {
                     state.1.answered(Instant::now(), false);
@@ -470,13 +470,13 @@ impl HeldBack {
     }
 }
 
-/// The engine retries immediately, and then another route is chosen.
+/// Returns the error after which the engine retries immediately. Then another route is chosen.
 fn another_route(failure: &Failure) -> RPCError<TypeConfig> {
     let message = format!("the proxy is no longer used: {failure}");
     RPCError::Network(NetworkError::from_string(message))
 }
 
-/// Ticks whenever time-dependent conditions must be checked.
+/// Returns an interval for the checks of conditions that depend on the time.
 pub(crate) fn check_interval(route_table: &RouteTable) -> Interval {
     let check_period = route_table.options().check_period();
     let mut ticks = interval_at(Instant::now() + check_period, check_period);

@@ -1,5 +1,6 @@
-//! PROXY_OP: a leader sends a member in another region its entries without their payloads, through a member there that has
-//! them already. So each payload crosses the distance once. The leader keeps all bookkeeping; only the payload takes the shorter way.
+//! PROXY_OP: a leader sends entries without their payloads to a member in another region, through a proxy in that region that has the
+//! payloads already. So each payload is sent over the long distance only once. The leader keeps all replication state; only payloads take
+//! another way.
 //!
 //! ```text
 //!  leader ──── entries ────► proxy (its own log)
@@ -8,8 +9,9 @@
 //!         ◄──────────────────────────────── passed on ────────────────┘
 //! ```
 //!
-//! [`Proxying`] is the leader's end, in front of its network; [`Relay`] is the proxy's. The choice of a route is pure ([`routes`]);
-//! its input is the [`RouteTable`], which records the results of real traffic. Votes, heartbeats and transfers are never proxied.
+//! [`Proxying`] is the leader's end, which wraps its network. [`Relay`] is the proxy's end. The choice of a route is a pure function
+//! ([`routes`]). Its input is the [`RouteTable`], which records the results of real traffic. Votes, heartbeats and transfers are never sent
+//! over proxies.
 
 mod health;
 mod leader;

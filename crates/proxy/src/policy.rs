@@ -10,42 +10,44 @@ use thiserror::Error;
 pub enum ProxyMode {
     /// Every member gets its entries from the leader itself.
     Off,
-    /// In each region but the leader's own, one member gets the entries from the leader, and the others get them through it.
+    /// In each region except the leader's own, one member receives the entries from the leader. The others in the region receive them
+    /// through this member.
     #[default]
     Region,
-    /// Members by their names, each with the one that forwards to it. An unnamed member gets its entries from the leader.
+    /// The key is a member's name, the value is the name of the member that forwards to it. A member without an entry receives its entries
+    /// from the leader.
     Edges(BTreeMap<String, String>),
 }
 
-/// How payloads are proxied. Must be the same on every member of a ring, or a new leader chooses other routes.
+/// How payloads are sent over proxies. Must be the same on every member of a ring; otherwise a new leader chooses other routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyOptions {
     /// How the route is chosen.
     pub mode: ProxyMode,
-    /// How long a proxy waits for entries in flight to it.
+    /// How long a proxy waits for entries that are on their way to it.
     pub wait: Duration,
-    /// The most proxies between a leader and a member.
+    /// The maximum number of proxies between a leader and a member.
     pub max_hops: usize,
 }
 
 impl ProxyOptions {
-    /// How long a session may be silent while an answer is due, before another route is taken: a live proxy sends
-    /// something earlier.
+    /// Returns how long a session may be silent while an answer is due. After that, another route is chosen. A working proxy sends a sign
+    /// of life earlier.
     pub fn silence(&self) -> Duration {
         self.wait + self.wait / 5
     }
 
-    /// How often a proxy sends a sign of life while an answer is due.
+    /// Returns how often a proxy sends a sign of life while an answer is due.
     pub(crate) fn sign_of_life(&self) -> Duration {
         self.wait * 2 / 5
     }
 
-    /// How often time-dependent conditions are checked.
+    /// Returns how often conditions that depend on the time are checked.
     pub(crate) fn check_period(&self) -> Duration {
         self.silence() / 8
     }
 
-    /// How long a member may leave its proxy's forwarded requests unanswered.
+    /// Returns how long a member may leave requests unanswered that a proxy has forwarded.
     pub(crate) fn patience(&self) -> Duration {
         self.wait * 6
     }
@@ -61,25 +63,25 @@ impl Default for ProxyOptions {
     }
 }
 
-/// Edges that form no valid routes.
+/// Why edges form no valid routes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EdgesError {
-    /// A member that forwards to itself, directly or over others.
+    /// A member would forward to itself, directly or through other members.
     #[error("`{0}` would get its entries from itself: {1}; remove one of these edges")]
     Circle(String, String),
-    /// More proxies in a row than are allowed.
+    /// There are more proxies in a row than allowed.
     #[error("`{member}` is {hops} proxies away from a leader, and {limit} are allowed")]
     TooLong {
-        /// Name of the member that is too far away.
+        /// Name of the member with too many proxies before it.
         member: String,
-        /// The number of proxies between it and a leader.
+        /// The number of proxies between the member and a leader.
         hops: usize,
-        /// `regions.proxy_max_hops` of the configuration.
+        /// The limit, `regions.proxy_max_hops` in the configuration.
         limit: usize,
     },
 }
 
-/// Checks edges, each from a member to the one that forwards to it.
+/// Checks edges. Each edge is from a member to the member that forwards to it.
 ///
 /// # Errors
 /// The first invalid edge.

@@ -1,5 +1,4 @@
-//! The protocol between a leader and a proxy: appends that carry only the op ids of their entries (PROXY_OP), and their
-//! outcome.
+//! The protocol between a leader and a proxy: append requests with only the op ids of their entries (PROXY_OP), and the answers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,57 +17,57 @@ use tokio::time::{Instant, timeout_at};
 /// An append without the content of its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyRequest {
-    /// The vote of the leader that sends it.
+    /// The vote of the sending leader.
     pub vote: Vote,
     /// The entry before the first one.
     pub previous: Option<LogId>,
-    /// Up to where the leader has committed.
+    /// The leader's commit index.
     pub leader_commit: Option<LogId>,
-    /// The entries, which follow `previous` without a gap.
+    /// The op ids of the entries, which follow `previous` without a gap.
     pub entries: Vec<TermRun>,
-    /// Whether the answer should carry the report of the member's log.
+    /// True if the answer should include the report of the member's log.
     pub wants_report: bool,
 }
 
 impl ProxyRequest {
-    /// The index of the first entry, whether there is one or not.
+    /// Returns the index of the first entry; without entries, the index after `previous`.
     pub fn first_index(&self) -> u64 {
         let next = |previous: LogId| previous.index.saturating_add(1);
         self.previous.map_or(0, next)
     }
 
-    /// The last entry, or the one before the first where there is none.
+    /// Returns the last entry; without entries, `previous`.
     pub fn last(&self) -> Option<LogId> {
         let last = self.entries.last();
         last.map(|run| OpId::new(run.term, run.last).into())
             .or(self.previous)
     }
 
-    /// The required term of the entry with this index.
+    /// Returns the term that the entry with this index must have.
     pub fn term_at(&self, index: u64) -> Option<u64> {
         let run = self.entries.iter().find(|run| run.last >= index)?;
         (run.first <= index).then_some(run.term)
     }
 
-    /// True if this is one of the entries, or the one before them.
+    /// Returns true if `entry` is one of the entries, or `previous`.
     fn has(&self, entry: LogId) -> bool {
         let among = self.term_at(entry.index) == Some(entry.leader_id.term);
         among || self.previous == Some(entry)
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> u64 {
         let lengths = self.entries.iter().map(|run| run.last - run.first + 1);
         lengths.sum()
     }
 
-    /// Whether it carries no entry, as a heartbeat.
+    /// Returns true if the request has no entries, like a heartbeat.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether the runs follow `previous`, and each other, without a gap and with non-decreasing terms. Data from the
-    /// network is checked before use.
+    /// Returns true if the runs follow `previous` and each other without a gap, and their terms do not decrease. Data from the network is
+    /// checked before it is used.
     pub fn is_whole(&self) -> bool {
         let mut next = self
             .previous
@@ -89,7 +88,7 @@ impl ProxyRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stripped {
     pub(crate) request: ProxyRequest,
-    /// Size of its payloads, by [`payload_bytes`].
+    /// The size of its payloads, as computed by [`payload_bytes`].
     pub(crate) bytes: usize,
 }
 
@@ -120,35 +119,35 @@ impl From<&Asked> for ProxyRequest {
 /// A proxy's answer to the leader in a session.
 #[derive(Debug, Clone)]
 pub enum ProxyAnswer {
-    /// The member's answer, in the order of the requests. A request that was cut into several has several answers; the last one
-    /// is for its last entry. An answer beyond a request also answers it.
+    /// The member's answer, in the order of the requests. If a request was cut into several, it has several answers; the last one is for
+    /// its last entry. An answer for a later entry than a request's also answers that request.
     Answered(Answered),
-    /// A request was forwarded and is not answered yet; the proxy lives.
+    /// A sign of life: a request was forwarded and is not answered yet.
     SentOn {
         /// The last entry that was forwarded.
         upto: u64,
-        /// Whether the member's next answer progresses: more of its request was sent, or all of it, and the member writes it.
+        /// True if the member's next answer progresses: more of its request was sent, or all of it was sent and the member writes it.
         moves: bool,
     },
-    /// The session is over: this entry is not here, and with `purged` it never will be.
+    /// Ends the session: the proxy lacks this entry.
     Missing {
         /// The first missing entry.
         op_id: OpId,
-        /// True if it was here before.
+        /// True if the proxy has purged the entry, so it will never have it.
         purged: bool,
     },
-    /// The session is over: this member, the target or another proxy, could not be called.
+    /// Ends the session: the next member on the route could not be called.
     CannotCall {
-        /// The target, or the next proxy on the way.
+        /// The member that could not be called: the target, or the next proxy.
         member: MemberId,
         /// The error of the call.
         why: String,
     },
-    /// The session is over before it began, with the reason: this member cannot serve the request.
+    /// Ends the session before it begins: this member cannot serve the request, for this reason.
     Refused(String),
 }
 
-/// Unanswered requests over a proxy, so that impossible answers are rejected.
+/// The unanswered requests of a session, with which impossible answers are detected.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
     requests: VecDeque<Stripped>,
@@ -165,18 +164,18 @@ impl Outstanding {
         self.requests.is_empty()
     }
 
-    /// Bytes of the payloads in flight.
+    /// Returns the bytes of the payloads in flight.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The first request with entries that is not answered.
+    /// Returns the oldest unanswered request with entries.
     pub(crate) fn oldest_with_entries(&self) -> Option<&Stripped> {
         let mut requests = self.requests.iter();
         requests.find(|stripped| !stripped.request.is_empty())
     }
 
-    /// Records an answer, and with it every request that it covers. False for one to a request that was not sent.
+    /// Records an answer. Every request that the answer covers is ended. Returns false if no such request was sent.
     pub(crate) fn answered(&mut self, answered: &Answered) -> bool {
         let mut asked = self.requests.iter().map(|stripped| &stripped.request);
         let Some(oldest) = asked.clone().next() else {
@@ -198,8 +197,8 @@ impl Outstanding {
         }
     }
 
-    /// Removes one request that ends with this entry: each has its own answer. There are several where one has no entries, or
-    /// if the first of a stream was widened.
+    /// Removes the requests before `matching`, and one request that ends with it, because each request has its own answer. Several requests
+    /// end with the same entry if one has no entries, or if the first request of a stream was extended.
     fn cover(&mut self, matching: Option<LogId>) {
         while let Some(last) = self.requests.front().map(|front| front.request.last())
             && last <= matching
@@ -213,7 +212,7 @@ impl Outstanding {
     }
 }
 
-/// Bytes of the entries' payloads, plus a little for each entry.
+/// Returns the bytes of the entries' payloads, plus a constant for each entry.
 pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
     let of_entry = |entry: &Entry| match &entry.payload {
         EntryPayload::Normal(entry) => entry.body_length(),
@@ -224,14 +223,14 @@ pub(crate) fn payload_bytes(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| of_entry(entry) + EACH).sum()
 }
 
-// A commit notice has few bytes, and a frame for it is costly on a long link. For a member behind a proxy the notice
-// waits a moment for the next request, which includes it. A notice omitted here was never sent and gets no answer,
-// so this runs before a session records its requests.
+// A commit notice is small, but a frame of its own is costly on a long link. So for a member behind a proxy, the notice waits for
+// [`WAITS`], and is omitted if the next request includes it. An omitted notice gets no answer. So this runs before a session records its
+// requests.
 
-/// Short compared with the latency to another region, long compared with the time between the commits of a busy ring.
+/// Short compared with the latency to another region, and long compared with the time between commits of a busy ring.
 const WAITS: Duration = Duration::from_millis(10);
 
-/// The requests without those that the next one makes redundant. The first is sent immediately: it opens the session.
+/// Omits the commit notices that the next request includes. The first request is sent immediately, because it opens the session.
 pub(crate) fn joined(
     requests: BoxStream<'static, Stripped>,
 ) -> impl Stream<Item = Stripped> + Send + 'static {
@@ -258,16 +257,16 @@ fn is_news_alone(request: &ProxyRequest) -> bool {
     request.is_empty() && !request.wants_report
 }
 
-/// Whether a request includes all of the preceding one, which is only a commit notice.
+/// Returns true if a request includes the preceding commit notice `news`.
 fn includes(next: &ProxyRequest, news: &ProxyRequest) -> bool {
     next.vote == news.vote
         && next.previous == news.previous
         && next.leader_commit >= news.leader_commit
 }
 
-// The interface to the network: how a session with a proxy is opened.
+// The interface to the network, with which a session with a proxy is opened.
 
-/// A proxy cannot be called, or no longer; with the reason.
+/// Why a proxy cannot be called, or can no longer be called.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct LineBroken(pub String);
@@ -277,8 +276,8 @@ pub type ProxyAnswers = BoxStream<'static, Result<ProxyAnswer, LineBroken>>;
 
 /// A network over which proxies can be called.
 pub trait ProxyCalls: Clone + Send + Sync + 'static {
-    /// Opens a session at `proxy`, which forwards to the first of `onward`; the last one is the target of the entries.
-    /// It ends when `requests` ends and all are answered, or with the first failure.
+    /// Opens a session at `proxy`, which forwards to the first member of `onward`. The last member of `onward` is the target of the
+    /// entries. The session ends when `requests` has ended and all requests are answered, or with the first failure.
     fn open(
         &self,
         proxy: MemberId,
@@ -290,14 +289,15 @@ pub trait ProxyCalls: Clone + Send + Sync + 'static {
 
 /// The receiving end of sessions.
 pub trait ProxyService: Send + Sync + 'static {
-    /// Serves a session: forwards to the first of `onward`. Dropping the answers ends it.
+    /// Serves a session, and forwards its requests to the first member of `onward`. The session ends when the answers are dropped.
     fn serve(
         &self,
         onward: Vec<MemberId>,
         requests: BoxStream<'static, ProxyRequest>,
     ) -> BoxStream<'static, ProxyAnswer>;
 
-    /// A part of an entry larger than a message arrived from a leader: sessions that wait for the entry extend their wait.
+    /// Records that a part of an entry arrived from a leader, if the entry is larger than a message. Sessions that wait for the entry then
+    /// wait longer.
     fn part_arrives(&self);
 }
 
@@ -311,7 +311,7 @@ pub(crate) mod samples {
         OpId::new(3, index).into()
     }
 
-    /// An entry with a payload of this size.
+    /// Returns an entry with a payload of this size.
     pub(crate) fn sized(index: u64, bytes: usize) -> Entry {
         let payload = TransactionPayload::seal(vec![0; bytes].into());
         Entry {
@@ -320,7 +320,7 @@ pub(crate) mod samples {
         }
     }
 
-    /// Entries after `previous`, up to `last`; none if both are equal.
+    /// Returns a request for the entries after `previous`, up to `last`; without entries if both are equal.
     pub(crate) fn request(previous: u64, last: u64) -> Stripped {
         let run = TermRun {
             term: 3,
@@ -373,11 +373,11 @@ mod tests {
     #[test]
     fn overlapping_requests_are_answered_in_turn() {
         let mut outstanding = Outstanding::default();
-        // The first of a stream, with more than the engine sent; the engine continues after its own last entry.
+        // The first request of a stream was extended beyond the engine's last entry. The engine continues after its own last entry.
         outstanding.sent(request(60, 64, 40));
         outstanding.sent(request(62, 64, 20));
         outstanding.sent(request(64, 66, 20));
-        // Each is cut into several.
+        // Each request is cut into several.
         for index in [61, 62, 63, 64, 63, 64, 65, 66] {
             assert!(acknowledge(&mut outstanding, index), "{index}");
         }
@@ -422,7 +422,7 @@ mod commit_news_tests {
             entries[0].clone(),
             request(5, 5, 5),
             entries[1].clone(),
-            // Two of them become one.
+            // These two notices become one.
             request(6, 6, 5),
             last.clone(),
         ];
@@ -435,16 +435,16 @@ mod commit_news_tests {
         let mut wanting = request(6, 6, 6);
         wanting.request.wants_report = true;
         let sent = vec![
-            // The first is sent immediately.
+            // The first request is sent immediately.
             request(5, 5, 5),
             request(5, 6, 5),
-            // At another position in the log.
+            // This request is at another position in the log.
             request(6, 6, 6),
             request(3, 4, 6),
-            // A report is requested.
+            // This request wants a report.
             wanting,
             request(6, 7, 6),
-            // An earlier commit.
+            // This request has an earlier commit index.
             request(7, 7, 7),
             request(7, 8, 6),
         ];

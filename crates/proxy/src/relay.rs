@@ -1,8 +1,8 @@
-//! The proxy's end: it accepts requests without payloads, restores them from its own log, and forwards them.
+//! The proxy's end: it accepts requests without payloads, adds the payloads from its own log, and forwards the requests.
 //!
-//! It decides nothing: the leader keeps all bookkeeping, and the member's engine judges each request as if the leader itself
-//! had sent it. An entry is read by its op id, which is unique in a ring. Its checksum is checked where it is read from
-//! a file and where it arrives, so it need not be durable here.
+//! The proxy makes no decisions. The leader keeps all replication state, and the member's engine checks each request as if the leader had
+//! sent it. An entry is found by its op id, which is unique in a ring. The checksum of an entry is checked when it is read from a file and
+//! when it arrives. So the entry need not be durable on the proxy.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::proxy_op::{ProxyAnswer, ProxyCalls, ProxyRequest, ProxyService, payload_bytes};
 use crate::route_table::RouteTable;
 
-/// Answers that wait for the leader's connection.
+/// Maximum number of answers that wait for the leader's connection.
 const QUEUE: usize = 64;
 
 /// A member as a proxy.
@@ -36,7 +36,7 @@ pub struct Relay<C> {
 }
 
 impl<C: ProxyCalls> Relay<C> {
-    /// Forwards over `network`, which is without proxies, and over `calls` to other proxies.
+    /// Creates a relay. It forwards to members over `network`, which uses no proxies, and to other proxies over `calls`.
     pub fn new(
         own: MemberId,
         log: Arc<dyn OwnLog>,
@@ -53,7 +53,7 @@ impl<C: ProxyCalls> Relay<C> {
         }
     }
 
-    /// The next member, or the refusal of a route that is not possible.
+    /// Returns the next member of the route, or the refusal if the route is not possible.
     fn next_of(&self, onward: &[MemberId]) -> Result<(MemberId, MemberRecord), ProxyAnswer> {
         let refused = |why: String| Err(ProxyAnswer::Refused(why));
         let (hops, limit) = (onward.len(), self.route_table.options().max_hops);
@@ -112,11 +112,11 @@ impl<C: ProxyCalls> Relay<C> {
             ProxyAnswer::Refused(_) => relayed.refused += 1,
             ProxyAnswer::Answered(_) | ProxyAnswer::SentOn { .. } => {}
         });
-        // A receiver that no longer listens does not need it.
+        // If the receiver is closed, the leader does not need the answer.
         let _ = answers.send(last).await;
     }
 
-    /// Forwards to the target of the entries. Returns the answer that ends the session, if any.
+    /// Forwards requests to the target of the entries. Returns the answer that ends the session, if any.
     async fn reconstitute(
         &self,
         target: MemberId,
@@ -141,7 +141,7 @@ impl<C: ProxyCalls> Relay<C> {
         });
         let mut client = self.network.client(Lane::Entries, target, record);
         let option = RPCOption::new(options.wait);
-        // Opening is included: it waits for the first request to be assembled, and for the member to be reached.
+        // Opening the stream is part of this future. It waits until the first request is assembled, and the member is reached.
         let mut coming = client.stream(whole.boxed(), option).try_flatten_stream();
         let mut sign = tokio::time::interval(options.sign_of_life());
         sign.reset();
@@ -214,36 +214,37 @@ fn cannot_call(member: MemberId, error: impl std::error::Error) -> ProxyAnswer {
     }
 }
 
-// Restores the payloads of requests from this member's own log, in order, and tracks a session's progress.
+// Adds the payloads of requests from this member's own log, in order, and tracks the progress of a session.
 
 /// A session's progress.
 #[derive(Debug, Default)]
 struct Progress {
-    /// A request is being assembled.
+    /// True while a request is being assembled.
     waits: bool,
     /// The last entry that was forwarded.
     sent: u64,
-    /// The requests that were forwarded and are not answered.
+    /// The requests that were forwarded and are not answered yet.
     due: VecDeque<Due>,
-    /// The answer that ends the session, after the answers that are due.
+    /// The answer that ends the session. It is sent after the answers that are due.
     end: Option<ProxyAnswer>,
 }
 
-/// A request that was forwarded and is not answered.
+/// A request that was forwarded and is not answered yet.
 #[derive(Debug)]
 struct Due {
-    /// Its last entry.
+    /// The last entry of the request.
     last: Option<LogId>,
-    /// Size of its payloads.
+    /// The size of its payloads in bytes.
     bytes: usize,
     departure: Departure,
-    /// How many pieces of it had been sent at the last check, and when that was observed.
+    /// How many of its pieces had been sent at the last check, and when that number changed.
     pieces: u64,
     seen: Instant,
 }
 
 impl Due {
-    /// Whether it progresses: more of it was sent since the last check, or all of it, which the member answers when it is durable.
+    /// Returns true if the request progresses: more of it was sent since the last check, or all of it was sent. In the second case, the
+    /// member answers after the entries are durable.
     fn moves(&mut self, now: Instant) -> bool {
         let pieces = self.departure.pieces();
         if pieces != self.pieces {
@@ -272,7 +273,7 @@ impl Progress {
 
     fn answered(&mut self, answered: &Answered) {
         match answered.result {
-            // Each of several requests that end with the same entry has its own answer.
+            // If several requests end with the same entry, each has its own answer.
             Ok(matching) => {
                 while let Some(last) = self.due.front().map(|due| due.last)
                     && last <= matching
@@ -283,12 +284,12 @@ impl Progress {
                     }
                 }
             }
-            // No more answers follow.
+            // No more answers follow an error.
             Err(_) => self.due.clear(),
         }
     }
 
-    /// The sign of life for the leader, while an answer is due.
+    /// Returns the sign of life for the leader; `None` if no answer is due.
     fn sign_of_life(&mut self, now: Instant) -> Option<ProxyAnswer> {
         let upto = self.sent;
         let moves = self.due.front_mut().map(|oldest| oldest.moves(now));
@@ -298,7 +299,7 @@ impl Progress {
     }
 }
 
-/// Restores the payloads of requests, in order.
+/// Adds the payloads to requests, in order.
 struct Reconstitution {
     log: Arc<dyn OwnLog>,
     appended: watch::Receiver<u64>,
@@ -309,14 +310,14 @@ struct Reconstitution {
     route_table: RouteTable,
 }
 
-/// A request of which a part still must be forwarded.
+/// A request of which a part has not been forwarded yet.
 struct Current {
     request: ProxyRequest,
     previous: Option<LogId>,
     next: u64,
     wants_report: bool,
     deadline: Instant,
-    /// The parts that had arrived when the deadline was set.
+    /// The number of arrived parts of entries when the deadline was set.
     parts: u64,
 }
 
@@ -324,14 +325,14 @@ struct Current {
 enum Found {
     Entries(Vec<Entry>),
     NotYet,
-    /// It will never be here: purged, or the log cannot be read.
+    /// The entry will never be available: it is purged, or the log cannot be read.
     Never {
         purged: bool,
     },
 }
 
 impl Reconstitution {
-    /// The next request to forward; none when the session is over.
+    /// Returns the next request to forward; `None` if the session is over.
     async fn next(&mut self) -> Option<Asked> {
         if lock(&self.progress).end.is_some() {
             return None;
@@ -357,7 +358,7 @@ impl Reconstitution {
                 "the entries of a request do not follow each other".to_owned(),
             ))
         } else {
-            // This log has a later leader's vote: it ends the session as the member's own answer would.
+            // If this log has a later leader's vote, the session ends with the answer that the member itself would give.
             let later = self.log.report().vote.filter(|vote| *vote > request.vote);
             later.map(|vote| {
                 ProxyAnswer::Answered(Answered {
@@ -409,7 +410,8 @@ impl Reconstitution {
                 Found::NotYet => {
                     match timeout_at(current.deadline, self.appended.changed()).await {
                         Ok(Ok(())) => {}
-                        // A large entry takes its time; a second copy of it would not arrive sooner.
+                        // A large entry needs time to arrive, and a second copy of it would not arrive earlier. So the wait continues while
+                        // its parts arrive.
                         Err(_) if current.parts != self.route_table.parts() => {
                             current.parts = self.route_table.parts();
                             current.deadline = Instant::now() + self.wait;
@@ -421,7 +423,7 @@ impl Reconstitution {
         }
     }
 
-    /// Ends the session after a request without entries, which shows the member that its leader lives.
+    /// Ends the session. First a request without entries is forwarded, which shows the member that its leader is alive.
     fn give_up(&mut self, op_id: OpId, purged: bool) -> Asked {
         lock(&self.progress).end = Some(ProxyAnswer::Missing { op_id, purged });
         match self.current.take() {
@@ -432,7 +434,7 @@ impl Reconstitution {
 }
 
 impl Current {
-    /// A request with these entries; the current one continues after them.
+    /// Returns a request with these entries. The current request continues after them.
     fn take(&mut self, entries: Vec<Entry>) -> Asked {
         let previous = self.previous;
         if let Some(last) = entries.last() {
@@ -452,12 +454,12 @@ impl Current {
     }
 }
 
-/// The next entries of a request, as many as one read returns.
+/// Returns the next entries of a request, as many as one read returns.
 async fn find(log: &dyn OwnLog, current: &Current) -> Found {
     let Some(last) = current.request.last() else {
         return Found::NotYet;
     };
-    // Checked before reading: an entry that is durable then and cannot be read is purged.
+    // This is checked before the read: if an entry is durable before it and cannot be read, the entry is purged.
     let durable = log.report().runs.last().map(|run| run.last);
     let read = match log.entries(current.next..last.index + 1).await {
         Ok(read) => read,
@@ -493,7 +495,7 @@ mod tests {
     use super::*;
     use crate::proxy_op::samples::{at, sized};
 
-    /// Whether the proxy reports progress on the member's next answer.
+    /// Returns true if the proxy reports progress on the member's next answer.
     fn moves(progress: &mut Progress, now: Instant) -> bool {
         match progress.sign_of_life(now) {
             Some(ProxyAnswer::SentOn { moves, .. }) => moves,

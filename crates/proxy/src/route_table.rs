@@ -1,5 +1,5 @@
-//! A leader's data about the members to which it sends, shared by its clients to them: their progress, the time of their answers,
-//! the failures of proxies, and the route of each member.
+//! A leader's data about the members to which it sends entries. It has their progress, the times of their answers, the failures of proxies,
+//! and the routes. The leader's clients share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::health::{Blamed, Failure, Health, Way};
 use crate::policy::{ProxyMode, ProxyOptions};
 use crate::routes::{Candidate, Route, Scene};
 
-/// How long a chosen route is kept without an event: a leader checks before every request.
+/// How long a chosen route is kept without an event. The leader checks before every request.
 const CHOSEN_FOR: Duration = Duration::from_millis(20);
 
 /// Returns the current record of a member of the ring.
@@ -31,29 +31,29 @@ struct Shared {
     own_name: String,
     own_region: Region,
     options: ProxyOptions,
-    /// A member that has not answered for so long does not forward.
+    /// A member that has not answered for this long is not used as a proxy.
     heard_within: Duration,
-    /// Source of the ring's records, once the member takes part.
+    /// Returns the ring's records. Set when the member takes part in the ring.
     records: OnceLock<Records>,
     state: Mutex<State>,
-    /// An event occurred after which other routes may be better.
+    /// Notified after an event, because another route may then be better.
     happened: watch::Sender<()>,
     traffic: Traffic,
-    /// Changes with every arriving part of an entry.
+    /// Changes when a part of an entry arrives.
     parts: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     members: BTreeMap<MemberId, Known>,
-    /// Failures between a proxy and a member.
+    /// The failures of links from a proxy to a member.
     links: BTreeMap<(MemberId, MemberId), Health>,
-    /// The proxy that was chosen for each region.
+    /// The chosen proxy of each region.
     proxies: BTreeMap<Region, MemberId>,
     routes: BTreeMap<MemberId, Chosen>,
 }
 
-/// A route, and until when it is kept.
+/// A route, and the time until which it is kept.
 #[derive(Debug)]
 struct Chosen {
     route: Arc<Route>,
@@ -62,30 +62,31 @@ struct Chosen {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Its record when sending to it began.
+    /// The member's record when this leader began to send to it.
     record: MemberRecord,
     held: Option<u64>,
     answered: Option<Instant>,
     health: Health,
-    /// The last entry of the newest request that this leader itself sends it in pieces, and the progress of that.
+    /// The newest request that this leader itself sends to the member in pieces: its last entry, and its progress.
     departing: Option<(u64, Departure)>,
-    /// The last entry of the request that its proxy received too early.
+    /// The last entry of a request that the member's proxy received too early.
     waits_for: Option<u64>,
 }
 
-/// The route of a member, for display.
+/// The route of a member, for status output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteView {
-    /// The member that the entries are for.
+    /// The member that receives the entries.
     pub member: MemberId,
-    /// The proxies, the one next to the leader first; none: from the leader.
+    /// The proxies, beginning with the one next to the leader; empty if the leader sends directly.
     pub through: Vec<MemberId>,
-    /// The reason, where there is no proxy.
+    /// The reason, if there is no proxy.
     pub because: Option<String>,
 }
 
 impl RouteTable {
-    /// For the member with this number and record. A member that has not answered for `heard_within` does not forward.
+    /// Creates the table of the member with this number and record. A member that has not answered for `heard_within` is not used as a
+    /// proxy.
     pub fn new(
         own: MemberId,
         record: &MemberRecord,
@@ -106,24 +107,24 @@ impl RouteTable {
         }))
     }
 
-    /// The member takes part in its ring, and `records` returns that ring's records: a member may move to another address or region
+    /// Sets the source of the ring's records, when the member takes part in its ring. With it, a member's new address or region is used
     /// while the leader sends to it.
     pub fn know_the_ring(&self, records: Records) {
-        // Set once per process.
+        // The source is set once per process.
         let _ = self.0.records.set(records);
     }
 
-    /// How payloads are to be proxied.
+    /// Returns how payloads are sent over proxies.
     pub fn options(&self) -> &ProxyOptions {
         &self.0.options
     }
 
-    /// Traffic by member and by route.
+    /// Returns the traffic by member and by route.
     pub fn traffic(&self) -> &Traffic {
         &self.0.traffic
     }
 
-    /// The routes chosen last.
+    /// Returns the last chosen routes.
     pub fn routes(&self) -> Vec<RouteView> {
         let state = lock(&self.0.state);
         let views = state.routes.iter().map(|(member, chosen)| RouteView {
@@ -137,7 +138,7 @@ impl RouteTable {
         views.collect()
     }
 
-    /// A leadership begins to send to a member: data of an earlier one does not count.
+    /// Begins to send to a member in a new leadership. Data of an earlier leadership is dropped.
     pub(crate) fn begin(&self, member: MemberId, record: &MemberRecord) {
         let mut state = lock(&self.0.state);
         state.links.retain(|(_, target), _| *target != member);
@@ -149,13 +150,12 @@ impl RouteTable {
         self.happened(&mut state);
     }
 
-    /// Whether routes can change at all.
+    /// Returns true if routes can change at all.
     pub(crate) fn chooses(&self) -> bool {
         self.0.options.mode != ProxyMode::Off
     }
 
-    /// Changes on an event after which another route may be better. The passage of time alone is not
-    /// reported.
+    /// Returns a channel that is notified by events after which another route may be better. The passage of time is not reported.
     pub(crate) fn happenings(&self) -> watch::Receiver<()> {
         self.0.happened.subscribe()
     }
@@ -167,7 +167,7 @@ impl RouteTable {
         self.0.happened.send_replace(());
     }
 
-    /// The current route to a member.
+    /// Returns the current route to a member.
     pub(crate) fn route(&self, target: MemberId, now: Instant) -> Arc<Route> {
         let state = &mut *lock(&self.0.state);
         match state.routes.get(&target) {
@@ -212,7 +212,7 @@ impl RouteTable {
         let until = Some(now + CHOSEN_FOR);
         let route = match state.routes.remove(&target) {
             Some(chosen) if *chosen.route == route => chosen.route,
-            // The text of a reason changes with the time.
+            // The text of a reason may change, although the route does not.
             Some(chosen) if chosen.route.proxies() == route.proxies() => Arc::new(route),
             _ => {
                 tracing::debug!(member = %target, ?route, "entries take another route");
@@ -224,7 +224,7 @@ impl RouteTable {
         chosen
     }
 
-    /// A member answered an append of this leader, over any route.
+    /// Records that a member answered an append request of this leader, over any route.
     pub(crate) fn answered(&self, member: MemberId, answered: &Answered, now: Instant) {
         let state = &mut *lock(&self.0.state);
         let (Ok(matching), Some(known)) = (&answered.result, state.members.get_mut(&member)) else {
@@ -239,27 +239,27 @@ impl RouteTable {
         }
     }
 
-    /// True if a member has not acknowledged the entry with this index yet.
+    /// Returns true if a member has not acknowledged the entry with this index yet.
     pub(crate) fn lacks(&self, member: MemberId, index: u64) -> bool {
         let state = lock(&self.0.state);
         let held = state.members.get(&member).and_then(|known| known.held);
         held.is_none_or(|held| held <= index)
     }
 
-    /// A request that ends with this entry is about to be sent to a member in pieces.
+    /// Records that a request that ends with this entry will be sent to a member in pieces.
     pub(crate) fn departs(&self, member: MemberId, last: u64, departure: &Departure) {
         if let Some(known) = lock(&self.0.state).members.get_mut(&member) {
             known.departing = Some((last, departure.clone()));
         }
     }
 
-    /// The progress of the entry with this index, for those of several members that have least of it.
+    /// Returns the progress of the entry with this index. If the members differ, returns the state of the member that has received least.
     pub(crate) fn way_to_all(&self, members: &[MemberId], index: u64) -> Way {
         let ways = members.iter().map(|member| self.way_to(*member, index));
         ways.fold(Way::There, Way::further_back)
     }
 
-    /// Its progress to one member.
+    /// Returns the progress of the entry to one member.
     fn way_to(&self, member: MemberId, index: u64) -> Way {
         let state = lock(&self.0.state);
         let Some(known) = state.members.get(&member) else {
@@ -268,43 +268,43 @@ impl RouteTable {
         match &known.departing {
             _ if known.held.is_some_and(|held| held > index) => Way::There,
             Some((last, out)) if *last >= index && out.is_over() => Way::HasLeft,
-            // Possibly of an earlier entry: then this one is sent after it.
+            // These may be pieces of an earlier entry. Then this entry is sent after it.
             Some((_, out)) => Way::Leaves(out.pieces()),
             None => Way::Leaves(0),
         }
     }
 
-    /// The proxy of a member gets the request that ends with this entry only after it has acknowledged the entry.
+    /// Delays the request that ends with this entry, until the proxy of `target` has acknowledged the entry.
     pub(crate) fn wait_for(&self, target: MemberId, last: u64) {
         if let Some(known) = lock(&self.0.state).members.get_mut(&target) {
             known.waits_for = Some(last);
         }
     }
 
-    /// The end of the request that waits for that acknowledgement.
+    /// Returns the last entry of the request that is delayed until that acknowledgement.
     pub(crate) fn waits_for(&self, target: MemberId) -> Option<u64> {
         lock(&self.0.state).members.get(&target)?.waits_for
     }
 
-    /// A part of an entry larger than a message arrived from a leader.
+    /// Records that a part of an entry arrived from a leader, if the entry is larger than a message.
     pub(crate) fn part_arrives(&self) {
-        // No ordering: a reader of an old number waits once more.
+        // No ordering is needed: a reader that gets an old number waits once more.
         self.0.parts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A counter that changes when parts of entries arrive.
+    /// Returns a counter that changes when parts of entries arrive.
     pub(crate) fn parts(&self) -> u64 {
         self.0.parts.load(Ordering::Relaxed)
     }
 
-    /// A member answered a heartbeat.
+    /// Records that a member answered a heartbeat.
     pub(crate) fn heard(&self, member: MemberId, now: Instant) {
         if let Some(known) = lock(&self.0.state).members.get_mut(&member) {
             known.answered = Some(now);
         }
     }
 
-    /// A failure on the route through these proxies to a member.
+    /// Records a failure on the route through these proxies to a member.
     pub(crate) fn failed(
         &self,
         proxies: &[MemberId],
@@ -331,12 +331,12 @@ impl RouteTable {
         self.happened(state);
     }
 
-    /// A member of the ring; this member need not send to it.
+    /// Returns the record of a member of the ring, even if this member sends nothing to it.
     pub(crate) fn record_in_the_ring(&self, member: MemberId) -> Option<MemberRecord> {
         self.0.records.get()?(member)
     }
 
-    /// The current record of a member to which this one sends.
+    /// Returns the current record of a member to which this one sends.
     pub(crate) fn record(&self, member: MemberId) -> Option<MemberRecord> {
         let state = lock(&self.0.state);
         Some(self.0.newest(member, state.members.get(&member)?))
@@ -344,7 +344,8 @@ impl RouteTable {
 }
 
 impl Shared {
-    /// A member's current record; before the ring's records are known, the one from when sending to it began.
+    /// Returns a member's current record. Before the ring's records are available, returns the record from the time when sending to it
+    /// began.
     fn newest(&self, member: MemberId, known: &Known) -> MemberRecord {
         let newest = self.records.get().and_then(|records| records(member));
         newest.unwrap_or_else(|| known.record.clone())
@@ -376,47 +377,47 @@ impl Known {
     }
 }
 
-// Network traffic for the entries of the log, counted by member and by route: payload bytes that were sent, and those
-// that a proxy saved; and how often a proxy was left, with the reason.
+// Network traffic for the entries of the log, counted by member and by route. The counters are payload bytes that were sent, payload bytes
+// that a proxy saved, and how often a proxy was no longer used.
 
 /// Counters since the process started.
 #[derive(Debug, Default)]
 pub struct Traffic(Mutex<Counted>);
 
-/// Counters of what was sent directly, over proxies and for other leaders, since the process started.
+/// Counters since the process started: entries sent directly, over proxies, and for other leaders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// For each member to which entries were sent.
+    /// The traffic to each member to which entries were sent.
     pub members: BTreeMap<MemberId, Sent>,
-    /// How often a proxy was left, by proxy and reason.
+    /// How often a proxy was no longer used, by proxy and reason.
     pub fallbacks: BTreeMap<(MemberId, &'static str), u64>,
-    /// What this member forwarded for others.
+    /// What this member forwarded for other leaders.
     pub relayed: Relayed,
 }
 
 /// Traffic to one member, in bytes of the entries' payloads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Entries that this member sent there itself, with their payloads.
+    /// Entries that this member sent directly, with their payloads.
     pub direct_entries: u64,
-    /// Bytes of those entries' payloads.
+    /// Bytes of the payloads of these entries.
     pub direct_bytes: u64,
-    /// Entries sent as op ids, over a proxy.
+    /// Entries that were sent as op ids, over a proxy.
     pub proxied_entries: u64,
-    /// Payload bytes that did not leave from here.
+    /// Payload bytes that this member did not send, because a proxy had them.
     pub spared_bytes: u64,
 }
 
-/// What this member forwarded for leaders since the process started.
+/// What this member forwarded for other leaders since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Relayed {
     /// Sessions that were requested.
     pub sessions: u64,
     /// Entries that were restored and forwarded.
     pub entries: u64,
-    /// Bytes of the payloads of those entries.
+    /// Bytes of the payloads of these entries.
     pub bytes: u64,
-    /// Sessions that ended because an entry was not here.
+    /// Sessions that ended because this member lacked an entry.
     pub missing: u64,
     /// Sessions that ended because the next member could not be called.
     pub cannot_call: u64,
@@ -425,7 +426,7 @@ pub struct Relayed {
 }
 
 impl Traffic {
-    /// A copy of all counters.
+    /// Returns a copy of all counters.
     pub fn counted(&self) -> Counted {
         lock(&self.0).clone()
     }

@@ -1,4 +1,4 @@
-//! The choice of a member's route. Pure: the leader's view of the members in, a route out.
+//! The choice of a member's route. A pure function: the input is the leader's view of the members, the result is a route.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,38 +7,38 @@ use thiserror::Error;
 
 use crate::policy::ProxyMode;
 
-/// Logs that differ by up to so many entries count as equally long.
+/// Logs that differ by up to this number of entries count as equally long.
 const CLOSE: u64 = 1000;
 
-/// A member in the leader's view when it chooses.
+/// A member, as the leader sees it when it chooses a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name, as used in edges.
+    /// The member's name, as used in edges.
     pub name: String,
-    /// The region in which it runs.
+    /// The region in which the member runs.
     pub region: Region,
-    /// A database member or a witness.
+    /// Database member or witness.
     pub kind: MemberKind,
-    /// How many entries it has acknowledged to this leader; nothing before its first answer.
+    /// How many entries the member has acknowledged to this leader; `None` before its first answer.
     pub held: Option<u64>,
-    /// The reason not to rely on it.
+    /// Why the member is not used as a proxy; `None` if it may be used.
     pub unfit: Option<String>,
 }
 
-/// All inputs of a choice.
+/// The input of a choice.
 #[derive(Debug)]
 pub struct Scene<'a> {
-    /// The member that leads and chooses.
+    /// The leader, which chooses.
     pub own: MemberId,
-    /// The leader's region, in which nothing is proxied by default.
+    /// The leader's region. By default, its members receive their entries directly.
     pub own_region: &'a Region,
     /// The leader's name, as used in edges.
     pub own_name: &'a str,
     /// How proxies are chosen: by region, by edges, or not at all.
     pub mode: &'a ProxyMode,
-    /// The most proxies in a row.
+    /// The maximum number of proxies in a row.
     pub max_hops: usize,
-    /// All members of the ring but the leader.
+    /// All members of the ring except the leader.
     pub members: &'a BTreeMap<MemberId, Candidate>,
     /// Pairs in which the first member does not reach the second.
     pub apart: &'a BTreeSet<(MemberId, MemberId)>,
@@ -49,12 +49,12 @@ pub struct Scene<'a> {
 pub enum Route {
     /// The leader sends the entries with their payloads.
     Direct(Because),
-    /// Through these members, the one next to the leader first.
+    /// The entries go through these members, beginning with the one next to the leader.
     Through(Vec<MemberId>),
 }
 
 impl Route {
-    /// The proxies on the way, the one next to the leader first; empty for a direct route.
+    /// Returns the proxies of the route, beginning with the one next to the leader; empty for a direct route.
     pub fn proxies(&self) -> &[MemberId] {
         match self {
             Self::Direct(_) => &[],
@@ -66,29 +66,28 @@ impl Route {
 /// Why a member gets its entries from the leader itself.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Because {
-    /// Proxying is switched off.
+    /// Proxies are switched off.
     #[error("proxying is off")]
     Off,
-    /// It is in the leader's region.
+    /// The member is in the leader's region.
     #[error("it is in the leader's region")]
     Near,
-    /// It is its region's proxy.
+    /// The member is its region's proxy.
     #[error("it is the proxy of its region")]
     IsProxy,
-    /// No other member is in its region.
+    /// There is no other member in its region.
     #[error("it is alone in its region")]
     Alone,
-    /// No edge leads to it.
+    /// No edge leads to the member.
     #[error("no edge leads to it")]
     NoEdge,
-    /// The member that could forward to it is unsuitable: its number and why.
+    /// The member that could forward is unsuitable. Contains that member's number and the reason.
     #[error("member {0} cannot forward to it: {1}")]
     Unfit(MemberId, String),
 }
 
 impl Scene<'_> {
-    /// The route to a member. `current` are the current proxies of the regions: they stay as long as they are
-    /// suitable.
+    /// Returns the route to a member. `current` are the current proxies of the regions; they stay while they are suitable.
     pub fn route(&self, target: MemberId, current: &BTreeMap<Region, MemberId>) -> Route {
         let Some(member) = self.members.get(&target) else {
             return Route::Direct(Because::Alone);
@@ -121,9 +120,9 @@ impl Scene<'_> {
         }
     }
 
-    /// The member of a region that forwards to the others there. Of those with nearly the longest log,
-    /// a database member, since it needs every entry soon. A chosen one stays while it is suitable and does not
-    /// lag far, except a witness when a database member is available again.
+    /// Returns the member of a region that forwards to the others there. Members with nearly the longest log are considered. A database
+    /// member is preferred, because it needs every entry soon. The proxy `kept` stays while it is suitable and does not lag too far. If it
+    /// is a witness, it is replaced when a database member is available again.
     pub fn proxy_of(&self, region: &Region, kept: Option<MemberId>) -> Option<MemberId> {
         let members = || self.members.iter();
         let there = || members().filter(|(_, member)| member.region == *region);
@@ -147,7 +146,7 @@ impl Scene<'_> {
         Some(stays.map_or(best, |(id, ..)| id))
     }
 
-    /// The reason not to forward to a member through a suitable proxy.
+    /// Returns why a suitable proxy cannot forward to a member; `None` if it can.
     fn hinders(&self, proxy: MemberId, target: MemberId, member: &Candidate) -> Option<String> {
         if self.apart.contains(&(proxy, target)) {
             return Some("it failed to, a moment ago".to_owned());
@@ -180,8 +179,8 @@ impl Scene<'_> {
         let mut next = (target, member);
         let mut name = member.name.as_str();
         let mut left_out = None;
-        // A member outside the ring ends the route: the members after it get their entries from the leader. So does one
-        // that is on the route already: edges are checked when they are written, and then contain no circles.
+        // A name outside the ring ends the route: the member after it receives its entries from the leader. A member that is on the route
+        // already also ends it. That is only a safeguard: edges are checked when they are written, and contain no circles.
         for _ in 0..self.max_hops {
             let Some(from) = edges.get(name).filter(|from| *from != self.own_name) else {
                 break;

@@ -1,5 +1,4 @@
-//! The content of a log entry for the application and the engine, openraft's parameters, and the limits that
-//! more than one crate must agree on.
+//! The content of a log entry for the application and the engine, openraft's parameters, and the limits that several crates share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ pub enum AppEntry {
 }
 
 impl AppEntry {
-    /// The length of its payload, or of the next file's format description, in bytes.
+    /// Returns the length of the payload, or of the next file's format description, in bytes.
     pub fn body_length(&self) -> usize {
         match self {
             Self::Transaction(payload) => payload.bytes.len(),
@@ -39,8 +38,8 @@ impl AppEntry {
     }
 }
 
-/// A canonical payload and its checksum: the sequence of events of one transaction, each with `log_pos` zero
-/// and without its own CRC32.
+/// A canonical payload and its checksum. The payload is the sequence of events of one transaction, each with `log_pos` zero and without its
+/// own CRC32.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransactionPayload {
     bytes: Bytes,
@@ -48,14 +47,15 @@ pub struct TransactionPayload {
 }
 
 impl TransactionPayload {
-    /// Accepts a canonical payload at its origin and computes its checksum. Only this and [`Self::seal_gathered`]
+    /// Accepts a canonical payload from its source (the primary), and computes its checksum. Only this method and [`Self::seal_gathered`]
     /// create a checksum; all other code checks it.
     pub fn seal(bytes: Bytes) -> Self {
         let crc32c = crc32c::crc32c(&bytes);
         Self { bytes, crc32c }
     }
 
-    /// As [`Self::seal`], with the checksum computed on arrival: it covers the received bytes, even if they changed since.
+    /// Accepts a canonical payload from its source as [`Self::seal`] does, with a checksum that was computed when the bytes arrived. The
+    /// checksum covers the received bytes, even if they changed since.
     pub fn seal_gathered(gathered: Gathered) -> Self {
         Self {
             bytes: gathered.bytes,
@@ -63,10 +63,11 @@ impl TransactionPayload {
         }
     }
 
-    /// Accepts a payload from a peer or from the disk, with the checksum that came with it and the one computed on arrival.
+    /// Accepts a payload from a peer or from the disk. Compares the checksum that was sent or stored with it to the checksum that was
+    /// computed when it arrived.
     ///
     /// # Errors
-    /// [`PayloadChecksumError`] when the pieces are not those of the sealed payload.
+    /// [`PayloadChecksumError`] if the pieces are not those of the sealed payload.
     pub fn verify_gathered(
         gathered: Gathered,
         expected: u32,
@@ -77,21 +78,21 @@ impl TransactionPayload {
         }
     }
 
-    /// The same, with the checksum computed now.
+    /// Accepts a payload as [`Self::verify_gathered`] does, but computes its checksum now.
     ///
     /// # Errors
-    /// [`PayloadChecksumError`] when the bytes are not the sealed ones.
+    /// [`PayloadChecksumError`] if the bytes are not the sealed ones.
     pub fn verify(bytes: Bytes, expected: u32) -> Result<Self, PayloadChecksumError> {
         let crc32c = crc32c::crc32c(&bytes);
         Self::verify_gathered(Gathered { bytes, crc32c }, expected)
     }
 
-    /// The canonical payload: whole events without checksums, `log_pos` zero.
+    /// Returns the canonical payload: whole events without checksums, with `log_pos` zero.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The CRC32C (Castagnoli) of [`Self::bytes`], computed at ingest.
+    /// Returns the CRC32C (Castagnoli) of [`Self::bytes`], computed at ingest.
     pub fn crc32c(&self) -> u32 {
         self.crc32c
     }
@@ -104,8 +105,8 @@ impl fmt::Debug for TransactionPayload {
     }
 }
 
-/// A payload that arrives in pieces. Its checksum is computed piece by piece, so that a
-/// large payload never blocks a thread for its whole length. A large payload is in a file ([`SpillingBytes`]).
+/// A payload that arrives in pieces. Its checksum is computed piece by piece, so that a large payload never blocks a thread for its whole
+/// length. A large payload is stored in a file ([`SpillingBytes`]).
 #[derive(Debug)]
 pub struct PayloadAssembly {
     bytes: SpillingBytes,
@@ -121,7 +122,7 @@ impl PayloadAssembly {
         }
     }
 
-    /// How many bytes have arrived.
+    /// Returns how many bytes have arrived.
     pub fn received(&self) -> usize {
         self.bytes.len()
     }
@@ -131,10 +132,10 @@ impl PayloadAssembly {
         self.bytes.push(piece);
     }
 
-    /// The whole payload.
+    /// Returns the whole payload.
     ///
     /// # Errors
-    /// When the pieces are not those of the sealed payload, or the file that held them failed.
+    /// [`AssemblyError`] if the pieces are not those of the sealed payload, or the file with the pieces failed.
     pub fn finish(self) -> Result<TransactionPayload, AssemblyError> {
         let gathered = self.bytes.finish()?;
         let payload = TransactionPayload::verify_gathered(gathered, self.expected)?;
@@ -145,10 +146,10 @@ impl PayloadAssembly {
 /// Why pieces do not form a payload.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AssemblyError {
-    /// They are not those of the sealed payload.
+    /// The pieces are not those of the sealed payload.
     #[error(transparent)]
     Checksum(#[from] PayloadChecksumError),
-    /// They are lost.
+    /// The pieces are lost.
     #[error(transparent)]
     Lost(#[from] SpillLost),
 }
@@ -157,43 +158,43 @@ pub enum AssemblyError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the payload's CRC32C is {found:08x}, but {expected:08x} was made for it at ingest")]
 pub struct PayloadChecksumError {
-    /// The CRC32C that came with the payload.
+    /// The CRC32C that was sent or stored with the payload.
     pub expected: u32,
-    /// The CRC32C of the bytes at hand.
+    /// The CRC32C of the bytes.
     pub found: u32,
 }
 
-/// Ends the current binlog file and describes the start of the next one. Every member derives the
-/// file name and the previous GTIDs from the log itself, so they are not carried.
+/// Ends the current binlog file and describes the start of the next one. The file name and the previous GTIDs are not included, because
+/// every member derives them from the log itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rotate {
-    /// The canonical format description event of the next file: whole event with its header,
-    /// `log_pos` zero, created-time zero, checksum algorithm CRC32, without the CRC32 itself.
+    /// The canonical format description event of the next file: the whole event with its header, but without its CRC32. `log_pos` and the
+    /// created-time are zero; the checksum algorithm is CRC32.
     pub format_description: Bytes,
     /// Seconds since the epoch, for the headers of the rotate event and of the next file.
     pub timestamp: u32,
 }
 
-// The content of an entry for the engine. The engine's own type holds a membership as values only, so
-// every member would serialize it differently; this one keeps the bytes in which it was proposed.
+// The content of an entry for the engine. The engine's own type holds a membership only as values, so every member would serialize it
+// differently. This type keeps the bytes in which the membership was proposed.
 
 /// The content of a log entry.
 #[derive(Debug, Clone, PartialEq, Display, Serialize, Deserialize)]
 pub enum EntryPayload {
-    /// Nothing: the first entry that a new leader commits.
+    /// Nothing. A new leader commits such an entry first.
     #[display("blank")]
     Blank,
     /// A transaction or a rotation.
     #[display("normal:{_0}")]
     Normal(AppEntry),
-    /// A new definition of the ring.
+    /// New members, voter sets, or rules of the ring.
     #[display("membership:{}", _0.membership())]
     Membership(MembershipPayload),
 }
 
-/// A membership and its serialized bytes, which are the same in every log. The proposing member creates them once; all
-/// others keep them unchanged. So members of two versions have the same log, and data that only the newer version
-/// understands passes through the older one.
+/// A membership and its serialized bytes, which are the same in every log. The proposing member creates the bytes once; all others keep
+/// them unchanged. So members of two versions have the same log. Data that only the newer version supports passes through the older one
+/// unchanged.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MembershipPayload {
@@ -202,10 +203,10 @@ pub struct MembershipPayload {
 }
 
 impl MembershipPayload {
-    /// Accepts a membership at its origin and creates its bytes. All other code reads them.
+    /// Accepts a membership where it is proposed, and creates its bytes. All other code reads the bytes.
     ///
     /// # Panics
-    /// Never: it is written to memory, and all of its keys are numbers or text.
+    /// Never: the bytes are written to memory, and all keys are numbers or text.
     pub fn seal(membership: Membership) -> Self {
         let json = serde_json::to_vec(&membership)
             .expect("numbers, text and maps with such keys can be written as JSON");
@@ -218,24 +219,24 @@ impl MembershipPayload {
     /// Accepts the bytes of a membership from a peer or from the disk.
     ///
     /// # Errors
-    /// When they are not those of a membership.
+    /// If the bytes are not a membership.
     pub fn read(json: Bytes) -> serde_json::Result<Self> {
         let membership = serde_json::from_slice(&json)?;
         Ok(Self { membership, json })
     }
 
-    /// The content of the bytes, as far as this version understands them.
+    /// Returns the membership in the bytes, as far as this version supports it.
     pub fn membership(&self) -> &Membership {
         &self.membership
     }
 
-    /// The bytes, as they were proposed.
+    /// Returns the bytes as they were proposed.
     pub fn json(&self) -> &Bytes {
         &self.json
     }
 }
 
-/// Two are equal when their bytes are equal.
+/// Two memberships are equal if their bytes are equal.
 impl PartialEq for MembershipPayload {
     fn eq(&self, other: &Self) -> bool {
         self.json == other.json
@@ -265,7 +266,7 @@ impl From<MembershipPayload> for String {
 }
 
 impl EntryPayload {
-    /// The membership, if it is one.
+    /// Returns the membership; `None` for any other content.
     pub fn as_membership(&self) -> Option<&Membership> {
         match self {
             Self::Membership(payload) => Some(&payload.membership),
@@ -273,7 +274,7 @@ impl EntryPayload {
         }
     }
 
-    /// The length of its content in bytes, in the form in which it travels.
+    /// Returns the length of the content in bytes, in the form in which it is sent.
     pub fn body_length(&self) -> usize {
         match self {
             Self::Blank => 0,
@@ -296,7 +297,7 @@ impl RaftPayload for EntryPayload {
         Self::Normal(entry)
     }
 
-    /// The engine calls this only where a membership is proposed.
+    /// The engine calls this only when it proposes a membership.
     fn with_membership(self, membership: Membership) -> Self {
         Self::Membership(MembershipPayload::seal(membership))
     }
@@ -306,17 +307,17 @@ impl RaftPayload for EntryPayload {
     }
 }
 
-// How the engine reports the outcome of a proposed entry. openraft fixes the type of this answer in
-// its type configuration, so it is defined here; the proposing code chooses the listener.
-// The listener is called immediately on commit, not only after the state machine has applied the entry.
+// How the engine reports the outcome of a proposed entry. Openraft fixes the type of this report in its type configuration, so it is
+// defined here. The proposing code chooses the listener. The listener is called immediately on commit, before the state machine applies the
+// entry.
 
-/// Receives the outcome of one proposal. Called inside the engine's own loop: it must neither block
-/// nor panic. If it is dropped without a call, the engine has stopped.
+/// Receives the outcome of one proposal. The engine calls it inside its own loop, so it must neither block nor panic. If it is dropped
+/// without a call, the engine has stopped.
 pub trait ProposalListener<T>: Send {
-    /// The entry is committed under this op id. Called at most once, before [`Self::completed`].
+    /// Receives the op id under which the entry is committed. Called at most once, before [`Self::completed`].
     fn committed(&mut self, op_id: OpId);
 
-    /// The engine is done with the proposal: it was applied, refused or discarded.
+    /// Receives the result when the engine has applied, refused or discarded the entry.
     fn completed(self: Box<Self>, result: T);
 }
 
@@ -324,7 +325,7 @@ pub trait ProposalListener<T>: Send {
 pub struct ProposalResponder<T>(Box<dyn ProposalListener<T>>);
 
 impl<T> ProposalResponder<T> {
-    /// A responder that notifies `listener`.
+    /// Creates a responder that notifies `listener`.
     pub fn new(listener: impl ProposalListener<T> + 'static) -> Self {
         Self(Box::new(listener))
     }
@@ -351,22 +352,22 @@ where
     }
 }
 
-/// A sequence of proposed entries of which each relies on those before it: after a refused one, none is accepted.
+/// A sequence of proposed entries in which each entry depends on the earlier ones. After one entry was refused, no later one is accepted.
 ///
-/// The engine refuses an entry while no quorum has answered within the lease. It may accept the next one a moment later
-/// in the same leadership. The proposer learns of the refusal only when all earlier entries are decided; otherwise the log would
-/// continue after a gap. Clones are the same sequence. It lasts for an attachment, or any other sender that resends refused entries.
-/// again what was not taken.
+/// The engine refuses an entry while no quorum has answered within the lease. A moment later, it may accept the next entry in the same
+/// leadership. The proposer receives the refusal only after all earlier entries are decided. Without this type, the log would continue
+/// after a gap. Clones are the same sequence. A sequence is used for one attachment to the primary, or by another sender that resends
+/// refused entries.
 #[derive(Debug, Clone, Default)]
 pub struct ProposalSequence(Arc<AtomicBool>);
 
 impl ProposalSequence {
-    /// True if one of its entries was refused.
+    /// Returns true if an entry of the sequence was refused.
     pub fn is_broken(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    /// An entry was refused.
+    /// Records that an entry of the sequence was refused.
     pub fn break_off(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -375,8 +376,7 @@ impl ProposalSequence {
 // openraft's parameters. Log ids are `(term, index)`: the standard leader id allows one
 // leader per term.
 
-/// The ring's openraft type configuration. Written out, because openraft's macro for it cannot
-/// name a responder.
+/// The ring's openraft type configuration. It is written out, because openraft's macro for it cannot name a responder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeConfig {}
 
@@ -413,7 +413,7 @@ pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
 /// The voter sets and the member records.
 pub type Membership = openraft::Membership<MemberId, MemberRecord>;
-/// A membership and the log id of the entry that made it.
+/// A membership and the log id of its entry.
 pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
 
 impl From<LogId> for OpId {
@@ -431,24 +431,23 @@ impl From<OpId> for LogId {
     }
 }
 
-// The bounds that more than one crate must agree on.
+// The bounds that several crates share.
 
-/// The largest transaction that the ring accepts, in bytes of its canonical payload. The primary gets a
-/// `max_binlog_cache_size` of half of it, so that a larger one fails there instead of hanging. MySQL checks that limit before it
-/// writes an event to the cache, so a transaction may exceed it by its last event. MySQL caps an event
-/// at 1 GiB. Positions in a binlog file are 32 bits wide, and a file may be long before the transaction.
+/// The largest transaction that the ring accepts, in bytes of its canonical payload. The primary's `max_binlog_cache_size` is set to half
+/// of it, so that a larger transaction fails there instead of waiting forever. MySQL checks that limit before it writes an event to the
+/// cache. So a transaction may exceed the limit by its last event, and MySQL limits an event to 1 GiB. Positions in a binlog file have 32
+/// bits, and a file may be long before the transaction.
 pub const MAX_TRANSACTION_BYTES: u64 = (1 << 31) - 1;
 
-/// The largest gRPC message between members; larger entries travel in pieces of this size. Small
-/// enough that a piece never delays a heartbeat on a shared link for long.
+/// The largest gRPC message between members, in bytes. Larger entries are sent in pieces of this size. A piece of this size does not delay
+/// a heartbeat on a shared link for long.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// How many bytes of entries may be in flight to one member before the sender waits for
-/// answers. The engine itself pipelines without a bound.
+/// How many bytes of entries may be in flight to one member before the sender waits for answers. The engine itself sends without a limit.
 pub const REPLICATION_WINDOW_BYTES: usize = 16 << 20;
 
-/// The slowest supported write rate of a member's disk, in bytes a second. A member acknowledges entries when they are durable, and
-/// is silent until then. No sender gives it up while a disk of this rate would still be writing them.
+/// The slowest supported write rate of a member's disk, in bytes per second. A member acknowledges entries when they are durable, and sends
+/// nothing until then. No sender closes the connection while a disk with this rate would still write the entries.
 pub const SLOWEST_DISK_BYTES_PER_S: usize = 2 << 20;
 
 const _: () = assert!(MAX_MESSAGE_BYTES <= REPLICATION_WINDOW_BYTES);
@@ -503,7 +502,7 @@ mod payload_tests {
 
     #[test]
     fn numbers_of_a_later_version_stay_the_same() {
-        // Parsed by the shorter path, it is another one each time.
+        // Without serde_json's exact parsing of floats, this number would change each time it is read.
         let member = serde_json::to_string(&MemberRecord::default()).unwrap();
         let member = member.replacen('{', r#"{"later":6.6666666e81,"#, 1);
         let json = format!(r#"{{"configs":[[1]],"nodes":{{"1":{member}}}}}"#);

@@ -9,7 +9,7 @@ use derive_more::Display;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// One format.
+/// The number of one format.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize, Deserialize,
 )]
@@ -17,17 +17,17 @@ use thiserror::Error;
 pub struct FormatVersion(pub u32);
 
 impl FormatVersion {
-    /// The format of programs without this field, of rings that record none, and of directories that never had another.
+    /// The first format. Programs without this field, rings that record no format, and directories that never had another format use it.
     pub const FIRST: Self = Self(1);
 
-    /// The one after it.
+    /// Returns the next format.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// The formats that a program supports: all from the oldest to the newest. As text `1`, or `1-2`.
+/// The formats that a program supports: all formats from the oldest to the newest. Written as `1` or `1-2`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FormatRange {
@@ -39,7 +39,7 @@ impl FormatRange {
     /// The formats that this program supports.
     pub const OF_THIS_PROGRAM: Self = Self::only(FormatVersion::FIRST);
 
-    /// Only one format.
+    /// Returns a range of one format.
     pub const fn only(format: FormatVersion) -> Self {
         Self {
             oldest: format,
@@ -47,36 +47,36 @@ impl FormatRange {
         }
     }
 
-    /// From one to another; nothing where they are in the wrong order.
+    /// Returns a range; `None` if `oldest` is later than `newest`.
     pub fn between(oldest: FormatVersion, newest: FormatVersion) -> Option<Self> {
         (oldest <= newest).then_some(Self { oldest, newest })
     }
 
-    /// The lowest of them.
+    /// Returns the lowest format of the range.
     pub const fn oldest(self) -> FormatVersion {
         self.oldest
     }
 
-    /// The highest of them.
+    /// Returns the highest format of the range.
     pub const fn newest(self) -> FormatVersion {
         self.newest
     }
 
-    /// True if it is one of them.
+    /// Returns true if the range includes `format`.
     pub fn has(self, format: FormatVersion) -> bool {
         (self.oldest..=self.newest).contains(&format)
     }
 
-    /// The one of them that is nearest.
+    /// Returns the format of the range that is nearest to `format`.
     #[must_use]
     pub fn nearest(self, format: FormatVersion) -> FormatVersion {
         format.clamp(self.oldest, self.newest)
     }
 
-    /// Whether a program that supports these can read the format found.
+    /// Checks whether a program that supports these formats can read the format `found`.
     ///
     /// # Errors
-    /// [`FormatMismatch`] with the version of the program that can.
+    /// [`FormatMismatch`]; its text names the version of the program to install.
     pub fn check(self, found: FormatVersion) -> Result<(), FormatMismatch> {
         let speaks = self;
         match self.has(found) {
@@ -108,7 +108,7 @@ impl FromStr for FormatRange {
     }
 }
 
-/// A text that is no range of formats.
+/// A text that is not a range of formats.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{0}` is no range of formats, such as 1 or 1-2")]
 pub struct NoFormatRange(String);
@@ -148,7 +148,7 @@ pub struct FormatMismatch {
 pub struct Program {
     /// Version of `witness`.
     pub version: String,
-    /// The formats that it supports.
+    /// The formats that the program supports.
     pub formats: FormatRange,
 }
 

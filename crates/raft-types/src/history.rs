@@ -1,4 +1,4 @@
-//! Entries of the ring's history: leaders, operator orders, truncations and repairs, as stored in memberships and sent between members.
+//! Entries of the ring's history, as stored in memberships and sent between members: leaders, operators' commands, trims and repairs.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +11,9 @@ use crate::member_record::{MemberKind, MemberRecord, UnixSeconds};
 pub struct HistoryEntry {
     /// Milliseconds since 1970, UTC, by the clock of the recording member.
     pub at_ms: u64,
-    /// The term in which it was recorded; for a leadership, its own term.
+    /// The term in which the event was recorded; for a leadership, the leader's term.
     pub term: Term,
-    /// The initiator named in the order; empty without an order.
+    /// The operator who gave the command; empty without a command.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
     /// The event.
@@ -21,17 +21,17 @@ pub struct HistoryEntry {
     pub event: HistoryEvent,
 }
 
-/// A member with its name at the time of the event: it may have been removed since.
+/// A member, with its name at the time of the event. The member may have been removed since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
-    /// Its number.
+    /// The member's number.
     pub id: MemberId,
-    /// Its name at that time.
+    /// The member's name at that time.
     pub name: String,
 }
 
 impl Named {
-    /// A member with its current name.
+    /// Returns a member with its current name.
     pub fn of(id: MemberId, record: &MemberRecord) -> Self {
         let name = record.name.clone();
         Self { id, name }
@@ -47,28 +47,28 @@ pub enum HistoryEvent {
         /// The initial number of members.
         members: usize,
     },
-    /// A member began to lead: a witness when it served, a database member when clients could write.
+    /// A member began to lead: a witness when it began to serve, a database member when clients could write.
     Led {
         /// The new leader.
         leader: Named,
-        /// True if it has a mysqld.
+        /// Witness or database member.
         kind: MemberKind,
-        /// The end of its log at that moment.
+        /// The end of the leader's log at that moment.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         log_end: Option<OpId>,
-        /// Milliseconds since the previous leader's last call; `None` if the member had received none since its start.
+        /// Milliseconds since the previous leader's last call; `None` if the member had received no call since its start.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         leaderless_ms: Option<u64>,
         /// False if a database member's mysqld was still not open for client writes.
         writable: bool,
     },
-    /// A leader transferred the leadership on purpose.
+    /// A leader transferred the leadership deliberately.
     GaveAway {
         /// The previous leader.
         from: Named,
         /// The new leader; the entry's term is its term.
         to: Named,
-        /// The reason as text; empty for an order.
+        /// The reason as text; empty if an operator ordered the transfer.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
     },
@@ -92,11 +92,11 @@ pub enum HistoryEvent {
         /// The new policy.
         policy: String,
     },
-    /// Failover was paused, or the terms of its pause changed.
+    /// Failover was paused, or the end or reason of its pause changed.
     Paused {
-        /// The member with the reserved place as the primary.
+        /// The member that remains the primary during the pause.
         primary: Named,
-        /// End of the pause; `None`: until resumed.
+        /// End of the pause; `None` means until an operator resumes failover.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<UnixSeconds>,
         /// The operator's reason.
@@ -109,51 +109,52 @@ pub enum HistoryEvent {
     Scheduled {
         /// The next leader.
         to: Named,
-        /// The earliest time.
+        /// The earliest time of the switchover.
         at: UnixSeconds,
     },
     /// A scheduled switchover was cancelled or abandoned.
     Unscheduled {
-        /// The reason if abandoned; empty if an operator cancelled it.
+        /// The reason if the ring abandoned it; empty if an operator cancelled it.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
     },
     /// A permanently lost quorum was repaired.
     Repaired {
-        /// The survivor.
+        /// The surviving member.
         survivor: Named,
-        /// The end of its log; later entries may be lost.
+        /// The end of the survivor's log; later entries may be lost.
         log_end: Option<OpId>,
     },
     /// Transactions that the ring never committed were truncated from a mysqld's binlog.
     Trimmed {
-        /// The member of that mysqld.
+        /// The member with that mysqld.
         member: Named,
-        /// How many transactions.
+        /// The number of transactions.
         transactions: u64,
     },
-    /// A mysqld's data were replaced by a copy of another's.
+    /// A mysqld's data was replaced by a copy of another mysqld's data.
     Provisioned {
-        /// The member of that mysqld.
+        /// The member with the replaced data.
         member: Named,
-        /// The member that gave the copy.
+        /// The member that provided the copy.
         donor: Named,
     },
-    /// Every member supported it, and the leader raised the ring's format.
+    /// The leader raised the ring's format, because every member supports the new one.
     FormatRaised {
         /// The new format.
         to: FormatVersion,
     },
-    /// Clients could no longer write to a member's mysqld. This and the following are in no log: each member keeps those it observed.
+    /// Clients could no longer write to a member's mysqld. This event and the following ones are in no log: each member keeps the events
+    /// that it observed.
     WritesStopped {
-        /// The member of that mysqld.
+        /// The member with that mysqld.
         member: Named,
         /// The reason, as text.
         why: String,
     },
     /// Clients can write to a member's mysqld again.
     WritesResumed {
-        /// The member of that mysqld.
+        /// The member with that mysqld.
         member: Named,
     },
     /// Too few voters answered, or no leader was known.
@@ -173,21 +174,21 @@ pub enum HistoryEvent {
         /// The silent member.
         member: Named,
     },
-    /// It answers the leader again.
+    /// The silent member answers the leader again.
     MemberBack {
         /// The member that was silent.
         member: Named,
     },
-    /// A member's mysqld was started open for writes, and clients may have committed there without the ring.
+    /// A member's mysqld was started open for writes. Clients may have committed there without the ring.
     Exposed {
-        /// The member of that mysqld.
+        /// The member with that mysqld.
         member: Named,
-        /// Number of transactions that mysqld committed before the ring had them.
+        /// The number of transactions that mysqld committed before the ring had them.
         transactions: u64,
     },
     /// An operator has acknowledged the exposure.
     ExposureAcknowledged {
-        /// The member of that mysqld.
+        /// The member with that mysqld.
         member: Named,
     },
     /// An event of a later version.

@@ -1,4 +1,4 @@
-//! Identities that travel between members, and the position of an entry in the log.
+//! Identities that are sent between members, and the position of an entry in the log.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-/// A value of its own type, written like the bare one.
+/// Defines a type for one value, which is written in the same way as the value.
 macro_rules! newtype {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -37,7 +37,7 @@ newtype! {
     Term(u64)
 }
 
-/// The name of a member's location; members of one region share a data quorum.
+/// The name of a member's location. With the default policy, the voters of the leader's region are the data quorum.
 #[derive(
     Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize, Deserialize,
 )]
@@ -69,14 +69,14 @@ macro_rules! uuid_newtype {
 }
 
 uuid_newtype! {
-    /// The identity of a ring (one replicaset). Created once at bootstrap, carried by every call and
-    /// checked by every receiver, so that a member of another ring is refused.
+    /// The identity of a ring (one replicaset). It is created once, at bootstrap. Every call carries it and every receiver checks it, so
+    /// that a member of another ring is refused.
     RingId
 }
 
 uuid_newtype! {
-    /// The identity of one data directory, created when the directory is first used. The membership
-    /// records it, so a member with wiped data is distinguished from the one that had voted.
+    /// The identity of one data directory, created when the directory is first used. The membership records it. So a member with an emptied
+    /// data directory is distinguished from the earlier member that had voted.
     Incarnation
 }
 
@@ -99,7 +99,7 @@ uuid_newtype! {
 )]
 #[display("{term}.{index}")]
 pub struct OpId {
-    /// The term of the leader that made the entry.
+    /// The term of the leader that created the entry.
     pub term: u64,
     /// The entry's index in the log; the first one is 0.
     pub index: u64,

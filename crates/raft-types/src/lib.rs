@@ -30,7 +30,8 @@ pub use crate::member_record::{
 };
 pub use crate::proposal::{Outcome, Refusal, Ticket, Unknown};
 
-/// Locks a value that is consistent wherever its holder could panic: each change is one assignment, or cannot panic.
+/// Locks a value, and ignores a panic of an earlier holder. The value must be consistent at all times: each change is one assignment, or
+/// cannot panic.
 pub fn lock<T: ?Sized>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! The interfaces of a member's log to the code around the consensus engine: where its files begin, its reports, its free
-//! room, and whether it had to cut its end. Declared here, because the log answers and the consensus crate transports the answers.
+//! The interfaces of a member's log for the code around the consensus engine. They show where its files begin, its reports, its free room,
+//! and whether it had to cut its end. They are declared in this crate, because the log implements them and the consensus crate uses them.
 
 use std::future::Future;
 use std::ops::Range;
@@ -17,27 +17,26 @@ use tokio::sync::watch;
 use crate::entry::{Entry, StoredMembership, TypeConfig, Vote};
 use crate::ids::OpId;
 
-// The start of a log file: all that a log needs to begin there instead of at the first entry. A leader sends it, in place of a
-// snapshot, to a member that needs purged entries: a log has no other state.
+// The start of a log file: all data that a log needs to begin there instead of at the first entry. A leader sends it to a member that needs
+// purged entries. It replaces a snapshot, because a log has no other state.
 
 /// Where a file begins, and its first bytes, which are the same on every member.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FileStart {
-    /// The last entry before the file: the floor of a log that begins here. It is committed.
+    /// The last entry before the file. It is committed, and becomes the purge floor of a log that begins here.
     pub before: OpId,
-    /// The membership in force there.
+    /// The membership in force at that entry.
     pub membership: StoredMembership,
-    /// The file's header: which file of which ring it is, its format description, its previous GTIDs and
-    /// its time. Only the log reads it.
+    /// The file's header: the ring, the file's number, its format description, its previous GTIDs and its time. Only the log reads it.
     pub header: Bytes,
 }
 
-/// The content of a snapshot for the engine: where a log can begin instead of at its first entry.
-/// None where a snapshot only marks up to where a log without files may be purged.
+/// The content of a snapshot for the engine: where a log can begin instead of at its first entry. `None` if the snapshot only marks up to
+/// where a log without files may be purged.
 pub type OfferedStart = Option<FileStart>;
 
 impl FileStart {
-    /// The start as a snapshot for the engine.
+    /// Returns the file start as a snapshot for the engine.
     pub fn snapshot(self) -> SnapshotOf<TypeConfig, OfferedStart> {
         Snapshot {
             meta: SnapshotMeta {
@@ -56,7 +55,8 @@ impl fmt::Debug for FileStart {
     }
 }
 
-/// A piece of a closed file of the log, for a member with a damaged copy. The entries around it identify the file.
+/// Identifies a piece of a closed file of the log, for a member with a damaged copy. The entries before and at the end of the file identify
+/// its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart {
     /// The number in the file's name.
@@ -69,70 +69,68 @@ pub struct FilePart {
     pub offset: u64,
 }
 
-/// A log's answer that takes time.
+/// The future of an answer that needs disk access.
 pub type FileStartAnswer<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
 /// A log as a sequence of files; another member's log may begin with any of them.
 pub trait FileStarts: Send + Sync + 'static {
-    /// The first unpurged file start with a preceding entry that is `from` or a later one.
-    /// None when nothing is purged and `from` is not given: then there is no
-    /// need to begin later than at the first entry.
+    /// Returns the first unpurged file start whose preceding entry is `from` or a later one. Returns `None` if nothing is purged and `from`
+    /// is `None`, because a log then need not begin later than at the first entry.
     ///
     /// # Errors
     /// The file cannot be read.
     fn first_start(&self, from: Option<OpId>) -> FileStartAnswer<'_, Option<FileStart>>;
 
-    /// Whether a log could begin with this start: its header is complete, of this ring, and matches it.
+    /// Checks that a log could begin with this file start: its header is complete, belongs to this ring, and matches the entry before it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why a log cannot begin with it.
     fn check_start(&self, start: &FileStart) -> io::Result<()>;
 
-    /// Lets the log begin with this start; durable when it returns. A log that has the entry before the
-    /// start only drops the entries up to there. Any other log loses all its entries: they are older
-    /// than the start, and the ring no longer needs the committed ones.
+    /// Makes the log begin with this file start; durable when it returns. If the log has the entry before the file start, only the entries
+    /// up to that entry are dropped. Otherwise all entries of the log are dropped: they are older than the file start, and the ring no
+    /// longer needs the committed ones.
     ///
     /// # Errors
-    /// The log could not be re-created, and does nothing more. Repeating the call after a restart completes it.
+    /// The log could not be created again, and accepts no more calls. Repeating the call after a restart completes it.
     fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()>;
 
-    /// The doubt that the log may lack entries which it has acknowledged, until that is settled.
+    /// Returns the doubt that the log may lack entries which it has acknowledged. `None` if there is none, or it is settled.
     fn doubted_tail(&self) -> Option<DoubtedTail>;
 
-    /// Removes [`FileStarts::doubted_tail`] durably if the durable log ends at `from` or later; returns whether it is
-    /// settled now.
+    /// Removes [`FileStarts::doubted_tail`] durably if the durable log ends at `from` or later. Returns true if no doubt is left.
     ///
     /// # Errors
-    /// It could not be stored.
+    /// The change could not be stored.
     fn settle_tail(&self, from: OpId) -> FileStartAnswer<'_, bool>;
 
     /// Records durably that the log may lack entries which it has acknowledged, in addition to an existing doubt.
     ///
     /// # Errors
-    /// It could not be stored.
+    /// The doubt could not be stored.
     fn note_doubt(&self, doubt: DoubtedTail) -> FileStartAnswer<'_, ()>;
 
-    /// The record that this member reads after a restart, before it votes.
+    /// Returns the notes that this member reads after a restart, before it votes.
     fn election_notes(&self) -> ElectionNotes;
 
     /// Stores [`FileStarts::election_notes`]; durable when it returns.
     ///
     /// # Errors
-    /// They could not be stored.
+    /// The notes could not be stored.
     fn note_elections(&self, notes: ElectionNotes) -> FileStartAnswer<'_, ()>;
 
-    /// How far this member has durably come by now. Nothing where the log cannot report it.
+    /// Returns the durable state of this member: its vote and the end of its log. `None` if the log cannot report it.
     fn standing(&self) -> Option<Standing>;
 
-    /// Bytes of a closed file whose entries are all committed, from an offset on; as many as are readily available.
+    /// Returns bytes of a closed file from an offset on, as many as are readily available. All entries of the file must be committed.
     ///
     /// # Errors
-    /// `NotFound` when the log does not have exactly that file; `Unsupported` when it has none; what the disk reports.
+    /// `NotFound` if the log does not have exactly that file; `Unsupported` if the log has no files; otherwise the error of the disk.
     fn part_of_file(&self, part: FilePart) -> FileStartAnswer<'_, Bytes>;
 }
 
-// A member's log's report without the engine: the stored vote and the terms of its
-// durable entries. Two such reports show up to where two logs are equal (`consensus::log_probe`).
+// The report of a member's log, made without the engine: the stored vote and the terms of the durable entries. Two reports show up to where
+// two logs are equal (`consensus::log_probe`).
 
 /// Consecutive entries of one term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,97 +146,93 @@ pub struct TermRun {
 /// The stored vote and the durable end of a log, read at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogReport {
-    /// The stored vote. `runs` never has an entry of a later leader next to an older vote,
-    /// because a vote is stored before the entries that follow it.
+    /// The stored vote. A vote is stored before the entries of its leader. So `runs` never has an entry of a later leader than the vote's.
     pub vote: Option<Vote>,
     /// The newest runs, oldest first, up to the last durable entry; [`REPORTED_RUNS`] at most.
     pub runs: Vec<TermRun>,
 }
 
-/// The most runs in a report. Logs of one ring differ in their newest terms only, and a
-/// report travels with an answer.
+/// The maximum number of runs in a report, which is sent with an answer. Logs of one ring differ only in their newest terms.
 pub const REPORTED_RUNS: usize = 16;
 
 /// The result of reading entries.
 pub type ReadingEntries<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<Entry>, io::Error>> + Send + 'a>>;
 
-/// A member's own log for the code outside the engine.
+/// A member's own log, for code outside the engine.
 pub trait OwnLog: Send + Sync + 'static {
-    /// The vote and the newest runs of one moment; only durable entries. Does no input or output.
+    /// Returns the vote and the newest runs of durable entries, read at one moment. Accesses no disk.
     fn report(&self) -> LogReport;
 
-    /// The entries of a range that the log has, from its start on; it may end early. Entries that are not
-    /// durable yet are included.
+    /// Returns entries of a range, from its start on. The result may end before the range. Entries that are not durable yet are included.
     fn entries(&self, range: Range<u64>) -> ReadingEntries<'_>;
 
-    /// Changes with every append, to the index after the newest entry. From then on that entry can be read, durable or not.
+    /// Returns a channel with the index after the newest entry, updated by every append. Entries before that index can be read, durable or
+    /// not.
     fn appended(&self) -> watch::Receiver<u64>;
 }
 
-// The current capacity of a member's log. Checked before anything is passed to the consensus engine: the log must accept
-// all that the engine gets. The engine's only loop, which also answers heartbeats and votes, must not wait for the log.
+// The current capacity of a member's log. It is checked before an entry is passed to the consensus engine, because the log must accept all
+// entries of the engine. The engine's only loop also answers heartbeats and votes, so it must not wait for the log.
 
 /// Bytes that still fit on a log's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRoom {
-    /// Room for proposals: what the limit and the free space leave without the reserve.
+    /// Room for proposals: the limit and the free space, minus the reserve.
     pub transactions: u64,
-    /// Room for entries that others proposed: includes the reserve, except the part kept for the entries
-    /// which the ring writes itself.
+    /// Room for entries that other members proposed: includes the reserve, except the part that is kept for the ring's own entries.
     pub in_all: u64,
 }
 
-/// The approximate size of a transaction on the disk, rounded up: its marker, and a checksum for each event.
+/// Returns the approximate size of a transaction on the disk, rounded up. It includes the marker, and a checksum for each event.
 pub fn stored_bytes(payload: u64) -> u64 {
     payload.saturating_add(payload / 64).saturating_add(192)
 }
 
-/// A wait for a log to have room.
+/// The future of a wait until a log has room.
 pub type WaitingForLog<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// A log for the code that feeds its engine.
+/// A log, for the code that passes entries to its engine.
 pub trait LogIntake: Send + Sync + 'static {
-    /// The room on its disk. Reads the disk only where less than `needed` is known to be free.
+    /// Returns the room on the log's disk. Reads the disk only if fewer than `needed` bytes are known to be free.
     fn room(&self, needed: u64) -> LogRoom;
 
-    /// Waits until entries of so many bytes may be passed on: until the pending writes leave room for them in memory,
-    /// or nothing is pending. Cancel safe.
+    /// Waits until entries of `bytes` bytes may be passed on: the pending writes leave room in memory for them, or nothing is pending.
+    /// Cancel safe.
     fn queue_room(&self, bytes: u64) -> WaitingForLog<'_>;
 
-    /// True if the log has exactly this entry, so that it takes no room.
+    /// Returns true if the log has exactly this entry, which then needs no more room.
     fn has(&self, entry: OpId) -> bool;
 }
 
-// A log that may lack entries at its end which it has acknowledged: it had to cut bytes, or was written without syncing when its
-// machine stopped. Declared here, because the log detects and stores
-// it, and the consensus engine acts on it.
+// A log that may lack acknowledged entries at its end. Either it had to cut bytes, or it was written without fsync when its host stopped.
+// These types are in this crate, because the log detects and stores the doubt, and the consensus engine acts on it.
 
-/// A member's record for the next election, stored with the vote: it is read after a restart.
+/// A member's notes for the next election. They are stored with the vote, and read after a restart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElectionNotes {
-    /// The lease on which leaders may rely by this member's answered heartbeats; none where an earlier version answered them.
+    /// The longest lease that this member promises with its heartbeat answers; `None` if an earlier version answered heartbeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<Duration>,
-    /// The entry that others have committed and this log lacks: the member votes for no log that ends before it.
+    /// The entry that others have committed and this log lacks. The member does not vote for a log that ends before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elects_from: Option<OpId>,
 }
 
-/// A log's record of such a loss until it is settled.
+/// A log's record that acknowledged entries may be missing, until this is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoubtedTail {
-    /// The term of the vote stored when the loss was found. A vote is stored, and synced, before the entries that follow
-    /// it, so missing acknowledged entries are of this term or an earlier one. Where the vote may be missing as well, the
-    /// latest term that others have recorded.
+    /// The term of the vote that was stored when the loss was detected. A vote is stored and synced before the entries that follow it, so
+    /// missing acknowledged entries are of this term or an earlier one. If the vote may be missing too, this is the latest term that others
+    /// have recorded.
     pub term: u64,
-    /// The data directory was restored to an earlier state, so the log's membership may be an earlier one, too.
+    /// True if the data directory was restored to an earlier state. The log's membership may then be an earlier one, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub put_back: bool,
 }
 
 impl DoubtedTail {
-    /// For a log of which only the end may be missing.
+    /// Returns the doubt about a log in which only the end may be missing.
     pub fn of_term(term: u64) -> Self {
         Self {
             term,
@@ -246,7 +240,7 @@ impl DoubtedTail {
         }
     }
 
-    /// Both doubts combined.
+    /// Returns the combination of both doubts.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -255,31 +249,32 @@ impl DoubtedTail {
         }
     }
 
-    /// A log that ends here or later has all that it may have acknowledged, whatever the others report: it has an entry of a later
-    /// term. That term's leader was elected without this member's vote, or by a safe vote. So it
-    /// had all that was committed in earlier terms. A log with one of its entries has all before it, too.
+    /// Returns an end that settles this doubt: a log that ends there or later has all entries that it may have acknowledged. It has an
+    /// entry of a later term. That term's leader was elected without this member's vote, or with a safe vote. So that leader had all
+    /// entries that were committed in earlier terms. A log with one of its entries has all entries before it, too.
     pub fn settled_from(&self) -> OpId {
         OpId::new(self.term + 1, 0)
     }
 }
 
-// How far a member has come. Its own log reports it, and others record it: declared here because both are asked.
+// The state that a member has reached. Its own log reports it, and other members record it, so it is declared in this crate.
 
-/// How far a member has durably come. Within the life of a data directory this never decreases: no vote is lost, and
-/// a leader never truncates what it had the member acknowledge. A later leader may cut the log; then the term is later.
+/// The durable state that a member has reached. While a data directory is in use, this never decreases: no vote is lost, and a leader never
+/// truncates entries that the member acknowledged to it. A later leader may truncate the log; then the term is later.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Display, Serialize, Deserialize,
 )]
 #[display("term {term}{}", end.map(|end| format!(" and entry {end}")).unwrap_or_default())]
 pub struct Standing {
-    /// The term of its stored vote; 0 where it never voted. It is compared before the end.
+    /// The term of the stored vote; 0 if the member never voted. It is compared before the end.
     pub term: u64,
-    /// The end of its log, or of the purged part.
+    /// The end of the member's log, or of the purged part.
     pub end: Option<OpId>,
 }
 
 impl Standing {
-    /// The part that must be present again. An end of an earlier term need not be: the leader of the vote's term may still cut it.
+    /// Returns the part that must never get lost. An end of an earlier term is not included, because the leader of the vote's term may
+    /// still truncate it.
     #[must_use]
     pub fn lasting(self) -> Self {
         Self {

@@ -11,47 +11,47 @@ use thiserror::Error;
 
 use crate::ids::{Incarnation, Region, newtype};
 
-/// True if a member has its own mysqld.
+/// Whether a member has its own mysqld.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[display(rename_all = "lowercase")]
 pub enum MemberKind {
-    /// Log only: stores, acknowledges, votes, relays, and leads only to transfer the leadership.
+    /// Log only: stores, acknowledges, votes and relays. It leads only until it has transferred the leadership.
     #[default]
     Witness,
-    /// The same with a mysqld that it controls.
+    /// A witness with a mysqld that it controls.
     Database,
 }
 
 /// The description of one member in the log's membership entries.
 ///
-/// Two records are equal when they are of the same member ([`MemberRecord::is_same_member`]). The engine compares records only for that, and
-/// refuses a membership with another member under the same number. All other properties of a member may change;
+/// Two records are equal if they belong to the same member ([`MemberRecord::is_same_member`]). The engine compares records only for that
+/// purpose, and refuses a membership with another member under the same number. All other properties of a member may change;
 /// [`MemberRecord::has_same_settings`] compares them as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MemberRecord {
-    /// The operator's name for it, unique in the ring.
+    /// The operator's name for the member, unique in the ring.
     pub name: String,
-    /// The region in which it runs.
+    /// The region in which the member runs.
     pub region: Region,
-    /// True if it has a mysqld or only the log.
+    /// Whether the member has a mysqld, or only the log.
     pub kind: MemberKind,
-    /// Whether it may ever count in a quorum; false for one that only receives the log.
+    /// True if the member may count in a quorum; false if it only receives the log.
     pub votes: bool,
-    /// A witness transfers the leadership to the suitable member with the highest priority. 0: to this one only when there is
-    /// no other.
+    /// A witness transfers the leadership to the suitable member with the highest priority. It chooses a member with priority 0 only if
+    /// there is no other.
     #[serde(default = "MemberRecord::default_priority")]
     pub priority: u32,
-    /// `host:port` at which the other members reach it.
+    /// `host:port` at which the other members call this member.
     pub address: String,
-    /// Identity of its data directory.
+    /// Identity of the member's data directory.
     pub incarnation: Incarnation,
-    /// Failover is paused, and this member stays the primary: no other member's mysqld becomes it by itself. At most one
-    /// record of a ring has it.
+    /// Set if failover is paused and this member stays the primary: no other member's mysqld is promoted automatically. At most one record
+    /// of a ring has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Box<Pause>>,
-    /// Fields that are copied into every later membership: those that a later version of this program adds for
-    /// the member, and those that all members of the ring have.
+    /// Fields that are copied into every later membership. A later version of this program adds some for the member; others are the same
+    /// for all members of the ring.
     #[serde(flatten)]
     pub extras: Extras,
 }
@@ -60,12 +60,12 @@ impl MemberRecord {
     /// The priority of a member for which the operator set none.
     pub const DEFAULT_PRIORITY: u32 = 100;
 
-    /// True if both are of one data directory and of one kind, whatever else differs.
+    /// Returns true if both records have the same data directory and kind.
     pub fn is_same_member(&self, other: &Self) -> bool {
         self.incarnation == other.incarnation && self.kind == other.kind
     }
 
-    /// True if both are of the same member and give it the same settings. Its pause and the extras do not count.
+    /// Returns true if both records belong to the same member, with the same settings. Pause and extras do not count.
     pub fn has_same_settings(&self, other: &Self) -> bool {
         let settings = |of: &Self| (of.name.clone(), of.region.clone(), of.votes, of.priority);
         self.is_same_member(other)
@@ -102,29 +102,29 @@ impl Default for MemberRecord {
     }
 }
 
-// Additional fields of a record: read, kept, and written again.
+// Additional fields of a record. They are kept when the record is read and written again.
 
-/// Additional fields of a record, by name: fields that only a later version knows, and fields of this version
-/// that describe the ring and not the member.
+/// Additional fields of a record, by name. They are fields that only a later version supports, and fields of this version that describe the
+/// ring instead of the member.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extras(Option<Arc<Fields>>);
 
-/// A pointer, because a record travels inside the engine's errors; shared, because records are copied at every check of the ring.
+/// A pointer, because the engine's errors contain records; shared, because each check of the ring copies the records.
 type Fields = (BTreeMap<String, Value>,);
 
 impl Extras {
-    /// The value of a name.
+    /// Returns the value of a field.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.as_ref()?.0.get(name)
     }
 
-    /// Sets the value of a name.
+    /// Sets the value of a field.
     pub fn set(&mut self, name: &str, value: Value) {
         let fields = self.0.get_or_insert_with(Arc::default);
         Arc::make_mut(fields).0.insert(name.to_owned(), value);
     }
 
-    /// Removes a name. If the fields are shared, only the remaining ones are copied.
+    /// Removes a field. If the fields are shared, only the remaining ones are copied.
     pub fn remove(&mut self, name: &str) {
         let Some(fields) = self.0.take_if(|fields| fields.0.contains_key(name)) else {
             return;
@@ -153,22 +153,22 @@ impl<'de> Deserialize<'de> for Extras {
     }
 }
 
-// A pause of automatic failover in the replicated membership: while one is in force, only the member whose
-// record carries it becomes the primary by itself.
+// A pause of automatic failover, stored in the replicated membership. During a pause, only the member with the pause in its record is
+// promoted automatically.
 
 newtype! {
-    /// A time of day: seconds since the beginning of 1970, UTC, by the clock of the member that wrote it.
+    /// A time: seconds since the beginning of 1970, UTC, by the clock of the member that wrote it.
     UnixSeconds(u64)
 }
 
 impl UnixSeconds {
-    /// Later by `span`, which is cut to whole seconds.
+    /// Returns the time that is `span`, rounded down to whole seconds, after this one.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span.as_secs()))
     }
 
-    /// How long before `now` it was; zero when it is in the future.
+    /// Returns how long before `now` this time was; zero if it is in the future.
     pub fn age(self, now: Self) -> Duration {
         Duration::from_secs(now.0.saturating_sub(self.0))
     }
@@ -177,12 +177,12 @@ impl UnixSeconds {
 /// The details of a pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// When it was ordered, by the leader's clock.
+    /// When the pause was ordered, by the leader's clock.
     pub since: UnixSeconds,
-    /// Its end, by the clock of the leader at that time; without: until an operator resumes.
+    /// The end of the pause, by the clock of the leader that recorded it; `None` until an operator resumes failover.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<UnixSeconds>,
-    /// The operator who ordered it.
+    /// The operator who ordered the pause.
     pub by: String,
     /// The operator's reason; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -190,10 +190,10 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// The size limit of [`Pause::by`] and [`Pause::reason`] in bytes: every membership entry carries them.
+    /// The size limit of [`Pause::by`] and [`Pause::reason`] in bytes. Every membership entry contains these texts.
     pub const MOST_TEXT_BYTES: usize = 512;
 
-    /// True if its time is over.
+    /// Returns true if the pause has ended.
     pub fn is_over(&self, now: UnixSeconds) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
@@ -201,21 +201,21 @@ impl Pause {
 
 // The format of a member's address in its record, in configurations and on command lines.
 
-/// Why a text is not the address of a host and a port.
+/// Why a text is not `HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AddressMistake {
     /// The port is missing.
     #[error("`{0}` has no port")]
     NoPort(String),
-    /// The host is missing. An IPv6 address is written in brackets, or its end would be read as a port.
+    /// The host is missing. An IPv6 address must be in brackets, or its end would be parsed as a port.
     #[error("`{0}` has no host")]
     NoHost(String),
-    /// The text after the last colon.
+    /// The text after the last colon is not a port.
     #[error("`{0}` is not a port")]
     NotAPort(String),
 }
 
-/// The host and the port of an address, which is written `HOST:PORT`; an IPv6 host in brackets.
+/// Parses the host and the port of an address, which is written as `HOST:PORT`, an IPv6 host in brackets.
 ///
 /// # Errors
 /// [`AddressMistake`]. Port 0 is invalid.

@@ -1,9 +1,9 @@
-//! A limit on concurrent connections, shared between their source addresses.
+//! A limit on the concurrent connections of a listener, applied fairly between source addresses.
 //!
-//! A listener that rejects connections over its limit can be blocked for all clients by one client that opens connections and
-//! stays silent. Here the new connection is accepted, and another one is closed for it: the oldest of the address with the most.
-//! A client that floods a port closes its own connections, and a client at another address gets a place immediately. A connection
-//! with an authenticated client can keep its place permanently ([`Place::keep`]).
+//! If a full listener rejected new connections, one client could block it for all others: it opens connections and stays silent. This
+//! listener accepts the new connection and closes another one: the oldest connection of the address with the most connections. So a client
+//! that floods a port closes its own connections, and a client at another address gets a place immediately. A connection with an
+//! authenticated client can keep its place permanently ([`Place::keep`]).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const SAID_EVERY: Duration = Duration::from_secs(10);
 /// The pause after a listener failed, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The places of one listener, shared by clones.
+/// The places of one listener. Clones share them.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit {
     port: &'static str,
@@ -41,7 +41,7 @@ struct Taken {
 }
 
 impl ConnectionLimit {
-    /// For at most `most` connections, but at least one. `port` names the listener in the log.
+    /// Creates a limit of `most` connections, at least one. `port` is the name of the listener in the log.
     #[must_use]
     pub fn new(port: &'static str, most: usize) -> Self {
         Self {
@@ -52,13 +52,13 @@ impl ConnectionLimit {
     }
 
     /// Accepts the next connection to `listener`, and sets `TCP_NODELAY`. If all places are taken, the oldest connection of the address
-    /// with the most connections loses its place; kept places do not count. A failure of the listener is logged, followed by a pause
-    /// and another attempt. Cancel-safe.
+    /// with the most connections loses its place; kept places do not count. If the listener fails, the error is logged, and accepting is
+    /// tried again after a pause. Cancel-safe.
     pub async fn accept(&self, listener: &TcpListener) -> (TcpStream, SocketAddr, Place) {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    // After an error the connection is already closed, and its reader receives that.
+                    // If this fails, the connection is already closed, and its reader receives the error.
                     let _ = stream.set_nodelay(true);
                     if let Some(place) = self.take(address.ip()) {
                         return (stream, address, place);
@@ -72,8 +72,8 @@ impl ConnectionLimit {
         }
     }
 
-    /// A place for a connection made in another way, as in [`ConnectionLimit::accept`]; `None` if every place is
-    /// kept.
+    /// Takes a place for a connection that was accepted in another way. The rules are the same as in [`ConnectionLimit::accept`]. Returns
+    /// `None` if every place is kept.
     pub fn take(&self, address: IpAddr) -> Option<Place> {
         let source = source(address);
         let lost = CancellationToken::new();
@@ -115,15 +115,15 @@ impl ConnectionLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // A panic in between could only leave a place occupied.
+        // A panic of an earlier holder could only leave a place occupied.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Taken {
-    /// Takes a connection's place away, and returns its address.
+    /// Takes the place of the oldest connection of the source with the most connections, and returns that source.
     fn push_out(&mut self) -> Option<IpAddr> {
-        // How many connections each source has, and the oldest of them.
+        // For each source, the number of its connections, and the oldest one.
         let mut sources: BTreeMap<IpAddr, (usize, Reverse<u64>)> = BTreeMap::new();
         for (id, (source, _)) in &self.open {
             sources.entry(*source).or_insert((0, Reverse(*id))).0 += 1;
@@ -133,14 +133,14 @@ impl Taken {
         Some(from)
     }
 
-    /// `None` if it has already lost its place.
+    /// Removes a connection; returns `None` if it has lost its place already.
     fn remove(&mut self, id: u64) -> Option<CancellationToken> {
         let (_, lost) = self.open.remove(&id)?;
         Some(lost)
     }
 }
 
-/// A connection's place, until it is dropped.
+/// The place of a connection. It is freed when it is dropped.
 #[derive(Debug)]
 pub struct Place {
     limit: ConnectionLimit,
@@ -150,25 +150,25 @@ pub struct Place {
 }
 
 impl Place {
-    /// Keeps the place: other connections can no longer take it. Repeated calls cost almost nothing.
+    /// Keeps the place, so that other connections can no longer take it. Repeated calls cost almost nothing.
     pub fn keep(&self) {
         if self.is_kept() {
             return;
         }
         let mut taken = self.limit.lock();
-        // A lost place stays lost.
+        // A connection that has lost its place does not get it back.
         if taken.remove(self.id).is_some() {
             taken.kept += 1;
             self.kept.store(true, Ordering::Release);
         }
     }
 
-    /// Whether other connections can no longer take it.
+    /// Returns true if other connections can no longer take the place.
     pub fn is_kept(&self) -> bool {
         self.kept.load(Ordering::Acquire)
     }
 
-    /// Completes when another connection has taken the place, and this one must be closed. Cancel-safe.
+    /// Waits until another connection has taken the place, so that this connection must be closed. Cancel-safe.
     pub fn lost(&self) -> WaitForCancellationFutureOwned {
         self.lost.clone().cancelled_owned()
     }
@@ -184,7 +184,7 @@ impl Drop for Place {
     }
 }
 
-/// The source of an address: an IPv6 client usually owns its entire 64-bit network.
+/// Returns the source of an address. For IPv6, this is the 64-bit network, because a client usually owns a whole one.
 fn source(address: IpAddr) -> IpAddr {
     const NETWORK: u128 = !(u64::MAX as u128);
     match address.to_canonical() {

@@ -1,9 +1,9 @@
-//! Addresses of names, from the system's resolver, for connections that are opened repeatedly.
+//! Looks up the addresses of host names with the system's resolver, for connections that are opened repeatedly.
 //!
-//! At every lookup, glibc asks a name server for five seconds before it asks the next one. With the first one dead, a lookup exceeds
-//! the deadline of a connection between two members, so it is not part of that deadline. There is one lookup per name at a time,
-//! shared by all callers. It continues without callers, and its result is kept. While the name servers are slow or do not answer,
-//! the last addresses are used.
+//! At every lookup, glibc waits five seconds for a name server before it asks the next one. If the first name server is down, a lookup
+//! takes longer than the deadline of a connection between two members. So the lookup is not part of that deadline. All callers share one
+//! lookup per name. It continues when its callers give up, and its result is kept. While the name servers are slow or do not answer, the
+//! last addresses are used.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -15,13 +15,13 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// The longest wait for a name's first addresses, for a caller that needs them: with two dead name servers, glibc gives up after
-/// the same time.
+/// The longest wait for a name's first addresses, for a caller that cannot continue without them. If two name servers are down, glibc gives
+/// up after the same time.
 pub const LOOKUP_LIMIT: Duration = Duration::from_secs(20);
-/// A result of this age counts as new: a member opens several connections at the same moment.
+/// A result up to this age is used without a new lookup, because a member opens several connections at the same moment.
 const AS_GOOD_AS_NEW: Duration = Duration::from_secs(1);
-/// The wait for a new answer where an older one exists. Working name servers answer within this time, so a member with a new
-/// address is called there.
+/// The longest wait for a new answer if an older one exists. A working name server answers within this time. So if a member's address
+/// changes, its new address is used.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// Why a name has no addresses.
@@ -42,41 +42,41 @@ type Addresses = Arc<[SocketAddr]>;
 type Outcome = Result<Addresses, LookupError>;
 type Resolver = dyn Fn(&str) -> io::Result<Addresses> + Send + Sync;
 
-/// Looks names up, and keeps the results. Clones share them.
+/// Looks up names, and keeps the results. Clones share the results.
 #[derive(Clone)]
 pub struct Names(Arc<Shared>);
 
 struct Shared {
     resolver: Box<Resolver>,
-    /// One entry per called name, such as the names of a ring's members.
+    /// One entry per name, for example the names of a ring's members.
     known: Mutex<HashMap<String, Known>>,
 }
 
 #[derive(Default)]
 struct Known {
     found: Option<(Instant, Addresses)>,
-    /// The last lookup. It holds its outcome, and is closed after it has ended.
+    /// The last lookup. The channel is closed when the lookup has ended, and still contains the outcome.
     last: Option<watch::Receiver<Option<Outcome>>>,
 }
 
 /// The addresses of a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// In order of preference.
+    /// The addresses, in order of preference.
     pub addresses: Vec<SocketAddr>,
-    /// Why they come from an earlier lookup: the error of the last one.
+    /// Set if the addresses are from an earlier lookup: the error of the last lookup.
     pub outdated: Option<LookupError>,
 }
 
 impl Names {
-    /// With the system's resolver. All users in a process share the results.
+    /// Returns the names of the system's resolver. All users in a process share the results.
     pub fn of_the_system() -> Self {
         static SHARED: LazyLock<Names> =
             LazyLock::new(|| Names::of(|host| Ok((host, 0).to_socket_addrs()?.collect())));
         SHARED.clone()
     }
 
-    /// With this resolver, which may block, for tests.
+    /// Returns the names of this resolver, which may block. Used in tests.
     pub fn by(resolver: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
         Self::of(move |host| {
             let ips = resolver(host)?.into_iter();
@@ -91,11 +91,11 @@ impl Names {
         }))
     }
 
-    /// The addresses of a host, which is a name or an IP address. With known addresses, a new lookup replaces them if it ends within
-    /// 100 ms; otherwise it continues for the next caller. Without known addresses, waits at most `limit`.
+    /// Returns the addresses of a host, which is a name or an IP address. If addresses are known, a new lookup replaces them if it ends
+    /// within 100 ms; otherwise, it continues for the next caller. If no addresses are known, waits at most `limit`.
     ///
     /// # Errors
-    /// No lookup has ever succeeded, and this one fails or takes longer.
+    /// No lookup has ever succeeded, and this one fails or takes longer than `limit`.
     pub async fn find(&self, host: &str, port: u16, limit: Duration) -> Result<Found, LookupError> {
         let found = self.found(host);
         let outcome = match &found {
@@ -110,7 +110,7 @@ impl Names {
                 addresses: with_port(&found, port),
                 outdated: None,
             }),
-            // A failed lookup proves nothing about the host: the name server may be down.
+            // A failed lookup proves nothing about the host, because the name server may be down.
             (Err(error), Some(found)) => Ok(Found {
                 addresses: with_port(&found, port),
                 outdated: Some(error),
@@ -119,7 +119,7 @@ impl Names {
         }
     }
 
-    /// The same, without results of earlier lookups.
+    /// Returns the addresses of a host from a lookup that ends now, or ended within the last second. Older results are not used.
     ///
     /// # Errors
     /// The lookup fails.
@@ -162,7 +162,7 @@ impl Names {
         })
     }
 
-    /// Joins the lookup in progress, or begins one.
+    /// Waits for the lookup in progress, or begins one.
     async fn look_up(&self, host: &str) -> Outcome {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok([SocketAddr::new(ip, 0)].into());
@@ -173,7 +173,7 @@ impl Names {
         outcome.unwrap_or_else(|| Err(failed(host, "the lookup broke off".to_owned())))
     }
 
-    /// The lookup, which has ended already where its result counts as new.
+    /// Returns the lookup in progress, or begins one. If the last result counts as new, returns a lookup that has ended already.
     fn begin(&self, host: &str) -> Result<watch::Receiver<Option<Outcome>>, LookupError> {
         let mut all = self.known();
         let known = all.entry(host.to_owned()).or_default();
@@ -187,7 +187,7 @@ impl Names {
         }
         let (outcome, lookup) = watch::channel(None);
         let (names, name) = (self.clone(), host.to_owned());
-        // A thread of its own: at its end, a program or a runtime would wait for a pool's thread.
+        // The lookup has its own thread: with a thread of a pool, the end of a program or a runtime would wait for the lookup.
         let begun = thread::Builder::new()
             .name("name lookup".to_owned())
             .spawn(move || {
@@ -203,7 +203,7 @@ impl Names {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        // Every change leaves the map consistent.
+        // Every change leaves the map consistent, even if a holder panics.
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Names that are answered on the test's signal, with the host of this last number, or not at all.
+    /// Names whose lookups wait for a message of the test. `Some` is the last number of the address; `None` is a failure.
     fn told() -> (Names, mpsc::Sender<Option<u8>>, Arc<AtomicUsize>) {
         let (tell, told) = mpsc::channel::<Option<u8>>();
         let told = Mutex::new(told);
@@ -271,7 +271,7 @@ mod tests {
         (names, tell, asked)
     }
 
-    /// Makes the results old.
+    /// Makes the results too old to count as new.
     fn grows_old(names: &Names) {
         let earlier = Instant::now().checked_sub(AS_GOOD_AS_NEW).unwrap();
         for known in names.known().values_mut() {
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(again, found(2).addresses);
         assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(2));
         grows_old(&names);
-        // A working name server is asked first.
+        // A new lookup comes first, because the name server works.
         tell.send(Some(3)).unwrap();
         assert_eq!(names.find("a", 7400, LIMIT).await.unwrap(), found(3));
     }

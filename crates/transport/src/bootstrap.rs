@@ -1,5 +1,5 @@
-//! Bootstraps a ring: the calls around the decision of `ring_admin::plan_bootstrap`. Each step is durable before the next, and a restarted
-//! bootstrap continues.
+//! Bootstraps a ring: makes the calls that follow from the decision of `ring_admin::plan_bootstrap`. Each step is durable before the next
+//! one, so a restarted bootstrap continues.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::client::{AdminClient, AdminError};
 use crate::config::TransportConfig;
 use crate::tls::TlsMaterial;
 
-/// Pause before the bootstrapping member asks again.
+/// The pause before the bootstrapping member asks the others again.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(200);
 
-/// Why no ring was made.
+/// Why no ring was bootstrapped.
 #[derive(Debug, Error)]
 pub enum RingBootstrapError {
     /// The members cannot form a ring.
@@ -29,15 +29,15 @@ pub enum RingBootstrapError {
     Refused {
         /// The first obstacle found.
         refusal: BootstrapRefusal,
-        /// The last failed call's error, if a member did not answer.
+        /// The error of the last failed call, if a member did not answer.
         last_error: Option<AdminError>,
     },
-    /// A member did not adopt its ring.
+    /// A member did not accept its assignment to the ring.
     #[error("member {member} did not join ring {ring}: {source}")]
     NotAdopted {
-        /// The member.
+        /// The member that did not accept it.
         member: MemberId,
-        /// The ring to be adopted.
+        /// The ring to which it was assigned.
         ring: RingId,
         /// The failure of the call, or the member's refusal.
         source: AdminError,
@@ -47,7 +47,7 @@ pub enum RingBootstrapError {
     Identity(#[from] IdentityError),
 }
 
-/// How a bootstrapping member calls the others. Normally by admin calls; a simulation has its own.
+/// How a bootstrapping member calls the other members. The product makes admin calls; a simulation has its own.
 pub trait BootstrapCalls: Send + Sync {
     /// Asks a member for its identity.
     ///
@@ -58,7 +58,7 @@ pub trait BootstrapCalls: Send + Sync {
         record: &'a MemberRecord,
     ) -> BoxFuture<'a, Result<Introduction, AdminError>>;
 
-    /// Assigns a fresh member to its ring, whose log begins at `origin`. Idempotent.
+    /// Assigns a new member to its ring, whose log begins at `origin`. Idempotent.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -71,7 +71,7 @@ pub trait BootstrapCalls: Send + Sync {
     ) -> BoxFuture<'a, Result<(), AdminError>>;
 }
 
-/// The product's calls, with TLS if material is given.
+/// The calls of the product: admin calls, with TLS if TLS material is given.
 pub struct AdminCalls<'t>(pub Option<&'t TlsMaterial>, pub TransportConfig);
 
 impl AdminCalls<'_> {
@@ -99,15 +99,15 @@ impl BootstrapCalls for AdminCalls<'_> {
     }
 }
 
-/// Makes a ring of the `configured` members, whose incarnations are not known yet, and gives all of them its id and its log's `origin`.
-/// `own_log_is_empty` is called if this member's earlier bootstrap was interrupted. With entries in its log the ring is complete, and only
-/// [`IdentityBook::bootstrapped`] remains.
+/// Bootstraps a ring of the `configured` members, whose incarnations are not known yet. All members receive the ring's id and the `origin`
+/// of its log. `own_log_is_empty` is used if an earlier bootstrap by this member was interrupted. If this member's log has entries, the
+/// ring is complete, and only [`IdentityBook::bootstrapped`] remains.
 ///
-/// The caller then opens the log with the ring's id and starts the member. It initialises Raft with the plan's members, and records the
-/// ring's completion in the book.
+/// Afterwards, the caller opens the log with the ring's id, starts the member, and initialises Raft with the members of the plan. Then it
+/// records in the book that the ring is complete.
 ///
 /// # Errors
-/// [`RingBootstrapError`], after `deadline` if members are not up by then.
+/// [`RingBootstrapError`]. If a member does not answer, it is returned after `deadline`.
 pub async fn bootstrap_ring(
     calls: &dyn BootstrapCalls,
     book: &IdentityBook,
@@ -149,7 +149,7 @@ pub async fn bootstrap_ring(
     Ok(plan)
 }
 
-/// Asks all members until the decision no longer depends on members that are down.
+/// Asks all members until the decision no longer depends on members that do not answer.
 async fn agree(
     calls: &dyn BootstrapCalls,
     book: &IdentityBook,

@@ -1,4 +1,4 @@
-//! Callers, identified by certificate, and their rights. Pure; without TLS there is no check.
+//! Callers, identified by their certificates, and their rights. Pure functions. Without TLS, nothing is checked.
 
 use thiserror::Error;
 use x509_parser::certificate::X509Certificate;
@@ -10,7 +10,7 @@ use x509_parser::prelude::FromDer;
 pub(crate) enum Role {
     /// Makes the calls between members.
     Member,
-    /// Gives commands, and reads.
+    /// Gives commands, and reads the ring's state.
     Operator,
     /// Only reads the ring's state and activity.
     Reader,
@@ -19,20 +19,20 @@ pub(crate) enum Role {
 /// The right that a call requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
-    /// Read the ring's state, and the reasons that would refuse a command.
+    /// Read the ring's state, and the reasons why a command would be refused.
     Read,
     /// Read the log, including all rows.
     ReadLog,
-    /// Give a command that changes something.
+    /// Give a command that changes the ring or a member.
     Operate,
     /// Make the calls between members.
     SpeakAsMember,
 }
 
-/// Common names of certificates by role. A listed name has only the role of its list.
+/// Common names of certificates by role. A name in a list has only the role of that list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamedRoles {
-    /// Members; if empty, all names that are neither operators nor readers.
+    /// Members. If the list is empty, all names that are neither operators nor readers are members.
     pub members: Vec<String>,
     /// Operators.
     pub operators: Vec<String>,
@@ -63,11 +63,11 @@ pub(crate) struct Holder {
 /// Why a certificate gives its holder no role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NoRole {
-    /// Its URI has a role unknown to this version.
+    /// The role in the certificate's URI is unknown to this version.
     Unknown,
-    /// It has no role, and no list has its name.
+    /// The certificate's URI has no role, and the name is in no list.
     NotListed,
-    /// Its URI has a role that the configured lists do not give its name.
+    /// The role in the certificate's URI differs from the role of its name in the configured lists.
     OnlyClaimed,
 }
 
@@ -95,11 +95,11 @@ pub(crate) struct NotAllowed {
     takes: &'static str,
 }
 
-/// URI scheme of a role among the alternative names: `witness:operator/ana`.
+/// URI scheme of a role, in the certificate's subject alternative names: `witness:operator/ana`.
 const SCHEME: &str = "witness:";
 
 impl Holder {
-    /// The holder of a DER certificate.
+    /// Returns the holder of a DER certificate.
     pub(crate) fn of(certificate: &[u8], named: &NamedRoles) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
             return Self {
@@ -120,8 +120,8 @@ impl Holder {
         Self::with_claim(claim.next(), common.unwrap_or_default(), named)
     }
 
-    /// If the configuration lists names, a certificate's URI gives only a role that the lists give its common name: the CA may sign any
-    /// URI.
+    /// Determines the holder from the role in a certificate's URI. If the configuration lists names, this role must also be the role of the
+    /// common name in the lists, because the CA may sign any URI.
     fn with_claim(claim: Option<&str>, common: &str, named: &NamedRoles) -> Self {
         let (claim, name) = match claim {
             Some(claim) => {
@@ -151,10 +151,10 @@ impl Holder {
         }
     }
 
-    /// Checks the right to make a call.
+    /// Checks that the holder may make a call that requires `right`.
     ///
     /// # Errors
-    /// The reason, and the required right.
+    /// The reason of the refusal, and the required right.
     pub(crate) fn may(&self, right: Right) -> Result<(), NotAllowed> {
         use Role::{Member, Operator, Reader};
         let allowed = match right {
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(role(None, "db-1"), Ok(Role::Member));
         assert_eq!(role(None, "ana"), Ok(Role::Operator));
         assert_eq!(role(None, "web-7"), Err(NoRole::NotListed));
-        // Its URI claims any role.
+        // A certificate may claim any role in its URI.
         for claim in ["member/db-2", "member/db-1", "operator/ana", "reader/x"] {
             assert_eq!(
                 role(Some(claim), "db-2"),

@@ -1,5 +1,5 @@
-//! Compresses payloads for another region with zstd, once for all receiving members. An entry's checksum is always of its payload in the
-//! log, so that receivers verify the unpacked bytes.
+//! Compresses payloads for other regions with zstd, once for all receiving members. An entry's checksum is always the checksum of the
+//! payload in the log, so receivers verify the decompressed bytes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,32 +16,32 @@ use tokio::sync::OnceCell;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::stream::write::{Decoder, Encoder};
 
-/// Compression of payloads for another region.
+/// Settings of the compression of payloads for other regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compression {
     /// zstd level, 1 to 19.
     pub level: i32,
-    /// Smaller payloads are sent uncompressed; in bytes.
+    /// In bytes. Smaller payloads are sent uncompressed.
     pub min_bytes: usize,
 }
 
-/// Effect of compression, in bytes of payloads.
+/// The effect of compression: total sizes of compressed payloads in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompressionFigures {
-    /// Compressed payloads' size before compression.
+    /// The size before compression.
     pub bytes_in: u64,
-    /// Their size after compression.
+    /// The size after compression.
     pub bytes_out: u64,
 }
 
-/// Cache of the newest compressed payloads, in bytes: regions receive an entry at about the same time.
+/// Size of the cache of compressed payloads in bytes. All regions receive an entry at about the same time.
 const KEPT_BYTES: usize = 32 << 20;
-/// Larger payloads take too long to compress without yielding.
+/// The largest payload in bytes that is compressed without another thread. A larger one would block other tasks for too long.
 const INLINE_BYTES: usize = 256 << 10;
-/// Unpacked in one step, into memory reserved by the sender's stated size.
+/// The largest payload in bytes that is decompressed in one step, into memory of the size that the sender states.
 const UNPACKED_AT_ONCE: usize = 4 << 20;
 
-/// Compresses payloads, and caches the newest.
+/// Compresses payloads, and caches the newest ones.
 #[derive(Debug)]
 pub(crate) struct Packer {
     options: Compression,
@@ -50,13 +50,13 @@ pub(crate) struct Packer {
     kept: Mutex<Kept>,
 }
 
-/// A compressed payload; `None` if it would not be smaller.
+/// A compressed payload; `None` if it is not worth sending compressed.
 type Packed = Option<Bytes>;
 
 #[derive(Debug, Default)]
 struct Kept {
     payloads: BTreeMap<OpId, KeptPayload>,
-    /// Their total size.
+    /// The total size of the cached payloads in bytes.
     bytes: usize,
     figures: CompressionFigures,
 }
@@ -81,7 +81,7 @@ impl Packer {
         lock(&self.kept).figures
     }
 
-    /// An entry's compressed payload; `None` if it is sent uncompressed.
+    /// Returns an entry's compressed payload; `None` if it is sent uncompressed.
     pub(crate) async fn pack(&self, op_id: OpId, payload: &Bytes) -> Packed {
         if payload.len() < self.options.min_bytes {
             return None;
@@ -120,11 +120,11 @@ impl Packer {
 }
 
 impl Kept {
-    /// Overhead of a map entry.
+    /// Overhead of a map entry in bytes.
     const PLACE: usize = 128;
 
     fn keep(&mut self, packed: OpId, bytes: usize) {
-        // It may have been evicted during compression.
+        // The entry may have been evicted during compression.
         let Some(kept) = self.payloads.get_mut(&packed) else {
             return;
         };
@@ -138,7 +138,7 @@ impl Kept {
     }
 }
 
-/// The payload as one frame, if that is at least a tenth smaller.
+/// Compresses the payload to one frame. Returns `None` if the frame is not at least a tenth smaller.
 fn packed(level: i32, payload: &[u8]) -> Packed {
     thread_local! {
         static PACKER: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
@@ -153,12 +153,12 @@ fn packed(level: i32, payload: &[u8]) -> Packed {
     })
 }
 
-/// The minimum saving: a tenth.
+/// Returns the largest useful size of a compressed payload: at least a tenth smaller.
 fn worth_it(length: usize) -> usize {
     length / 10 * 9
 }
 
-/// The same for a large payload, in chunks.
+/// Compresses a large payload as [`packed`] does, but in chunks.
 fn packed_in_pieces(level: i32, payload: &[u8], spill: &SpillFolder) -> io::Result<Bytes> {
     let most = worth_it(payload.len());
     let bytes = SpillingBytes::begin(spill, 0);
@@ -171,7 +171,7 @@ fn packed_in_pieces(level: i32, payload: &[u8], spill: &SpillFolder) -> io::Resu
     Ok(packed.map_err(io::Error::other)?.bytes)
 }
 
-/// Destination of a compressed payload; full if it does not shrink.
+/// Destination of a compressed payload. Writing fails if the compressed payload gets too large to be useful.
 struct PackedSink {
     bytes: SpillingBytes,
     most: usize,
@@ -194,18 +194,18 @@ impl Write for PackedSink {
 /// Why a payload cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnpackError {
-    /// It is not a zstd frame, or has another length than stated.
+    /// The payload is not a zstd frame, or its length differs from the stated one.
     #[error("it cannot be unpacked: {0}")]
     Frame(#[from] io::Error),
     /// The unpacked bytes differ from the original.
     #[error(transparent)]
     Checksum(#[from] PayloadChecksumError),
-    /// Its pieces do not add up.
+    /// The pieces do not form the payload.
     #[error(transparent)]
     Assembly(#[from] AssemblyError),
 }
 
-/// Unpacks a complete payload, and checks it.
+/// Decompresses a complete payload, and checks it.
 pub(crate) fn unpack(
     packed: &[u8],
     length: usize,
@@ -255,7 +255,7 @@ impl Unpacking {
         Ok(Self { decoder, length })
     }
 
-    /// The unpacked size of a piece is unknown: a row of one repeated letter grows a thousandfold.
+    /// Adds a piece. Its decompressed size is unknown: a row of one repeated letter grows a thousandfold.
     pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<()> {
         long_work::run(self.length, || self.decoder.write_all(piece))
     }
@@ -314,7 +314,8 @@ mod tests {
         )
     }
 
-    /// A far member catches up on old entries next to live ones: entries still being compressed are evicted first.
+    /// A far member may catch up on old entries while new ones are sent. Then the oldest payloads are evicted, even while they are
+    /// compressed.
     #[test]
     fn payloads_evicted_during_compression_are_not_counted() {
         let mut kept = Kept::default();

@@ -13,26 +13,26 @@ pub struct TransportConfig {
     pub connect_deadline: Duration,
     /// Limit for the name lookup of an operator's call, if no addresses are known yet.
     pub lookup_limit: Duration,
-    /// Deadline of calls without one of the engine's, including opening a stream.
+    /// Deadline of calls that do not come from the engine, and of opening a stream.
     pub call_deadline: Duration,
-    /// Interval of keepalive pings from a connection's called end while an answer is due. An idle connection is not pinged: its greetings
-    /// detect a failure.
+    /// Interval of keepalive pings by the called end of a connection, while an answer is due. An idle connection is not pinged; greetings
+    /// detect its failure.
     pub keepalive: Duration,
-    /// Ping interval of the calling end. Its deadline is the stall deadline, because the answer may wait for entries. It only ensures that
-    /// dead connections are closed eventually.
+    /// Interval of pings by the calling end. The answer may wait for entries, so the deadline of the ping is the stall deadline. These
+    /// pings only ensure that dead connections are closed eventually.
     pub caller_keepalive: Duration,
-    /// Time to answer a ping before the connection is closed.
+    /// Time in which a ping must be answered, before the connection is closed.
     pub keepalive_deadline: Duration,
-    /// Time without acknowledgements from the other end's system before a long-distance connection is closed. It is not pinged: after
-    /// megabytes in flight a ping would arrive too late, especially with packet loss.
+    /// If the other end's system acknowledges nothing for this time, a connection for entries to another region is closed. Such a
+    /// connection is not pinged: after megabytes in flight, a ping would arrive too late, especially with packet loss.
     pub far_deadline: Duration,
-    /// Time for entries in flight without progress, in addition to a slow disk's time to write them (2 MiB a second): a member sends
-    /// nothing while it writes a large transaction. The keepalive detects a dead member, and `far_deadline` one in another region.
+    /// Time for entries in flight without progress. The time that a slow disk needs to write them (2 MiB per second) is added. A member
+    /// sends nothing while it writes a large transaction. The keepalive detects a dead member; in another region, `far_deadline` does.
     pub stall_deadline: Duration,
 }
 
 impl TransportConfig {
-    /// The deadlines that go with a ring's timers.
+    /// Returns the deadlines for a ring's timers.
     pub fn for_timers(timers: &Timers) -> Self {
         let second = Duration::from_secs(1);
         Self {
@@ -54,12 +54,12 @@ impl Default for TransportConfig {
     }
 }
 
-/// Unread bytes of a stream's entries at the receiver (HTTP/2 window). It bounds the memory, and the throughput of one connection per round
-/// trip.
+/// HTTP/2 window of a stream of entries: how many bytes may be unread at the receiver. It limits the memory, and also the throughput of one
+/// connection per round trip.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-/// The same for all streams of a connection: one leader's, and the end of another's.
+/// HTTP/2 window of a connection, for all its streams: the stream of one leader, and the rest of the previous leader's stream.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
-/// Larger frames need fewer of them; heartbeats never share this connection.
+/// Size of HTTP/2 frames in bytes. With larger frames, fewer are needed. Heartbeats never share this connection.
 pub(crate) const FRAME_BYTES: u32 = 1 << 18;
 
 const _: () = assert!(MAX_MESSAGE_BYTES <= STREAM_WINDOW_BYTES as usize);

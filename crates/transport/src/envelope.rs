@@ -1,4 +1,4 @@
-//! Call envelopes in gRPC metadata, and refusals as gRPC statuses and back.
+//! The envelopes of calls in gRPC metadata, and the conversion of refusals to gRPC statuses and back.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 
 /// The format of the call.
 const FORMAT_KEY: &str = "witness-protocol";
-/// The formats that the caller supports. Programs that only support the first one omit it.
+/// The formats that the caller supports. Programs that support only the first format omit this key.
 const SPEAKS_KEY: &str = "witness-formats";
 const RING_KEY: &str = "witness-ring";
 const FROM_KEY: &str = "witness-from";
@@ -18,10 +18,10 @@ const TO_KEY: &str = "witness-to";
 const REFUSAL_KEY: &str = "witness-refusal";
 const STRIPES_KEY: &str = "witness-stripes";
 
-/// A call whose envelope cannot be parsed.
+/// Why a call's envelope cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum EnvelopeError {
-    /// It is missing or incomplete.
+    /// A field of the envelope is missing.
     #[error("the call has no `{0}` in its metadata; only members of a ring make such calls")]
     Missing(&'static str),
     /// A field's text is invalid.
@@ -70,9 +70,9 @@ pub(crate) fn open(metadata: &MetadataMap) -> Result<Envelope, EnvelopeError> {
 /// Identifies a connection of a stream of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stripes {
-    /// The stream.
+    /// The number of the stream.
     pub(crate) session: u64,
-    /// The maximum number of connections if this one opens the stream; otherwise its index.
+    /// If this connection opens the stream, the maximum number of connections; otherwise, this connection's number.
     pub(crate) number: u32,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn seal_stripe(stripes: Stripes, metadata: &mut MetadataMap) {
     metadata.insert(STRIPES_KEY, ascii(&text));
 }
 
-/// Reads it.
+/// Reads the connection's identification.
 pub(crate) fn stripes(metadata: &MetadataMap) -> Result<Stripes, EnvelopeError> {
     let (session, number) = pair(metadata, STRIPES_KEY)?;
     Ok(Stripes { session, number })
@@ -96,7 +96,7 @@ fn party(metadata: &MetadataMap, key: &'static str) -> Result<Party, EnvelopeErr
     })
 }
 
-/// Two values, separated by a slash.
+/// Reads two values, which are separated by a slash.
 fn pair<A: FromStr, B: FromStr>(
     metadata: &MetadataMap,
     key: &'static str,
@@ -120,7 +120,7 @@ fn unreadable(key: &'static str, value: &str) -> EnvelopeError {
     }
 }
 
-/// Numbers and UUIDs are ASCII; other characters would be replaced.
+/// Converts a text to ASCII. Numbers and UUIDs are ASCII already; a text with other characters becomes `?`.
 fn ascii(text: &str) -> MetadataValue<Ascii> {
     text.parse().unwrap_or(MetadataValue::from_static("?"))
 }
@@ -131,7 +131,7 @@ impl From<EnvelopeError> for Status {
     }
 }
 
-/// The status of a refusal, with its code for programs.
+/// Returns the status of a refusal, with the refusal's code for programs.
 pub(crate) fn refusal_status(refusal: &AdmissionRefusal) -> Status {
     let mut status = Status::new(Code::FailedPrecondition, refusal.to_string());
     let code = MetadataValue::from_static(refusal.code());
@@ -139,7 +139,7 @@ pub(crate) fn refusal_status(refusal: &AdmissionRefusal) -> Status {
     status
 }
 
-/// The refusal's code in a status, if it is one.
+/// Returns the code of a refusal from a status; `None` if the status is not a refusal.
 pub(crate) fn refusal_code(status: &Status) -> Option<&str> {
     let code = status.metadata().get(REFUSAL_KEY)?;
     code.to_str().ok()
@@ -185,7 +185,7 @@ mod tests {
         let mut metadata = MetadataMap::new();
         seal(&envelope, &mut metadata);
         assert_eq!(open(&metadata), Ok(envelope));
-        // A program that supports only the first format names that, without a range.
+        // A program that supports only the first format sends this number, without a range.
         metadata.insert(FORMAT_KEY, MetadataValue::from_static("1"));
         metadata.remove(SPEAKS_KEY);
         let first = Envelope {

@@ -1,10 +1,10 @@
 //! gRPC between the members of a ring.
 //!
-//! The calling end is the engine's network ([`GrpcNetworkFactory`]). Entries use one connection, in bounded messages and a bounded window.
-//! Heartbeats, votes and transfers use another, so that they never wait for entries. The receiving end is [`serve`] over a [`LocalMember`].
-//! Every call names the ring and both data directories, and is refused with a reason if they do not match. With TLS, the caller's
-//! certificate determines its rights. [`bootstrap_ring`] makes a ring; [`AdminClient`] asks a member about itself and gives it an
-//! operator's commands.
+//! The calling end is the engine's network ([`GrpcNetworkFactory`]). Entries use one connection, in messages of limited size and with a
+//! limited window. Heartbeats, votes and transfers use another connection, so they never wait for entries. The receiving end is [`serve`]
+//! over a [`LocalMember`]. Every call names the ring and both data directories. If they do not match, the call is refused with a reason.
+//! With TLS, the caller's certificate determines its rights. [`bootstrap_ring`] bootstraps a ring. [`AdminClient`] requests a member's
+//! status, and sends it an operator's commands.
 
 mod bootstrap;
 mod callers;

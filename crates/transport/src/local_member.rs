@@ -1,4 +1,4 @@
-//! The member of a server: its identity from the start, its Raft once its log is open.
+//! The member behind a server. Its identity is available from the start, and its Raft after its log has been opened.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,27 +19,28 @@ use tonic::metadata::MetadataMap;
 use crate::callers::Right;
 use crate::envelope;
 
-/// Produces the answer to a status call. The binary determines its contents.
+/// Produces the answer to a status call. The program determines its content.
 pub trait StatusSource: Send + Sync + 'static {
-    /// The member's status, as a JSON document.
+    /// Returns the member's status, as a JSON document.
     fn status(&self) -> BoxFuture<'_, Vec<u8>>;
 }
 
-/// Executes an operator's commands, which the binary defines.
+/// Executes an operator's commands. The program defines the commands.
 pub trait CommandSource: Send + Sync + 'static {
-    /// The right that this command requires.
+    /// Returns the right that this command requires.
     fn right(&self, json: &[u8]) -> Right;
 
-    /// Starts a command, and sends its events as JSON documents until it ends. The command continues if the receiver is dropped.
+    /// Starts a command. The receiver gets its events as JSON documents until the command ends. If the receiver is dropped, the command
+    /// continues.
     fn command(&self, caller: CommandCaller, json: Bytes) -> mpsc::Receiver<Bytes>;
 }
 
-/// The verified origin of a command.
+/// The verified sender of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandCaller {
-    /// The other end's address, if known.
+    /// The sender's address, if known.
     pub address: Option<SocketAddr>,
-    /// The name in the caller's certificate; `None` without TLS.
+    /// The name in the sender's certificate; `None` without TLS.
     pub certificate_name: Option<String>,
 }
 
@@ -48,44 +49,45 @@ pub struct CommandCaller {
 pub enum LogPiece {
     /// The canonical payload of a committed transaction.
     Transaction(Bytes),
-    /// All committed transactions were sent; later ones follow.
+    /// All transactions that are committed by now were sent. Later ones follow.
     CaughtUp,
 }
 
-/// Why a reader gets no more of the log.
+/// Why a reader receives no more of the log.
 pub type LogReadError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Provides the committed transactions of the member's log to appliers.
 pub trait LogSource: Send + Sync + 'static {
-    /// The transactions that are not in `have` (a GTID set in MySQL's text format), in log order, without an end. An error ends it, with
-    /// advice in its text.
+    /// Returns the transactions that are not in `have` (a GTID set in MySQL's text format), in the order of the log. The stream does not
+    /// end, because later transactions follow. An error ends it; its text includes advice.
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, LogReadError>>;
 }
 
-/// The member of a server. Its parts are set once each, as soon as they run; a second value has no effect.
+/// The member behind a server. Each part is set once, when it runs; a second value has no effect.
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,
     /// Incoming connections of other members.
     pub(crate) connections: Connections,
-    /// Executes operators' commands, once it is set.
+    /// Executes operators' commands.
     pub commands: OnceLock<Arc<dyn CommandSource>>,
-    /// The log for readers outside of the ring, once it is open.
+    /// The log for readers outside of the ring. Set after the log has been opened.
     pub readable: OnceLock<Arc<dyn LogSource>>,
-    /// The member's Raft, once it runs: other members' calls go to it.
+    /// The member's Raft, which processes the calls of other members. Set when it runs.
     pub inbound: OnceLock<Inbound>,
-    /// The log of which answers carry a report when a leader requests one. Without it, the leader's log search takes longer.
+    /// The log whose reports are sent with answers if a leader requests them. Without it, the leader's search for the matching point takes
+    /// longer.
     pub log: OnceLock<Arc<dyn OwnLog>>,
-    /// Relays entries for leaders; without it there is no relaying.
+    /// Relays entries for leaders. Without it, this member does not relay.
     pub proxy: OnceLock<Arc<dyn ProxyService>>,
-    /// The folder for large received payloads; without it they stay in memory.
+    /// The folder for large received payloads. Without it, they stay in memory.
     pub spill: OnceLock<SpillFolder>,
-    /// Limits the log lines for a member that keeps calling without success.
+    /// The last logged refusal, so that a member that calls repeatedly without success does not fill the log.
     last_refusal: Mutex<Option<AdmissionRefusal>>,
 }
 
 impl LocalMember {
-    /// A member before its Raft runs.
+    /// Creates a member whose Raft does not run yet.
     pub fn new(book: Arc<IdentityBook>, status: Arc<dyn StatusSource>) -> Self {
         Self {
             book,
@@ -101,7 +103,7 @@ impl LocalMember {
         }
     }
 
-    /// The member's Raft and the caller of an admitted call.
+    /// Checks the envelope of a call. Returns the member's Raft, and the caller.
     pub(crate) fn admitted(&self, metadata: &MetadataMap) -> Result<(&Inbound, MemberId), Status> {
         let envelope = envelope::open(metadata)?;
         let inbound = self.inbound.get();
@@ -125,14 +127,14 @@ impl LocalMember {
     }
 }
 
-// Incoming connections: the calling member of each, and the end of a member's last one. A leader's exiting process closes its connections,
-// so that followers need not wait for missing heartbeats.
+// Incoming connections: which member calls over each connection, and when a member's last connection closes. An exiting leader's
+// connections close, so its followers need not wait for missing heartbeats.
 
-/// Connection number, never reused.
+/// The number of a connection, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(u64);
 
-/// All open connections, with the member that calls over each, once known.
+/// All open connections, with the member that calls over each one, when it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(Mutex<Open>);
 
@@ -152,8 +154,9 @@ impl Connections {
         id
     }
 
-    /// Records a member's call over a connection. If the connection is still open, `arrives` receives whether the member had no other open
-    /// one. This is ordered with the end of the last connection, so that earlier calls of a dead process do not count as a sign of life.
+    /// Records a member's call over a connection. If the connection is still open, `arrives` is called; its argument is true if the member
+    /// had no other open connection. A lock orders this with the end of the last connection. So earlier calls of an exited process do not
+    /// count as a sign of life.
     pub(crate) fn calls(&self, id: ConnectionId, caller: MemberId, arrives: impl FnOnce(bool)) {
         let mut open = lock(&self.0);
         let known = open.callers.values().any(|other| *other == Some(caller));
@@ -163,7 +166,7 @@ impl Connections {
         }
     }
 
-    /// Records a closed connection. If it was a member's last one, `hung_up` receives the member.
+    /// Records a closed connection. If it was a member's last one, `hung_up` is called with the member.
     pub(crate) fn closes(&self, id: ConnectionId, hung_up: impl FnOnce(MemberId)) {
         let mut open = lock(&self.0);
         let caller = open.callers.remove(&id).flatten();
@@ -202,7 +205,7 @@ mod tests {
         assert_eq!(closes(bulk), [], "the other one is open");
         assert_eq!(closes(urgent), [MemberId(1)]);
         assert_eq!(*arrivals.borrow(), [true, false, true]);
-        // A call read before the end, and processed only now.
+        // A call that was read before the connection closed, but is processed only now.
         calls(urgent, 1);
         assert_eq!(*arrivals.borrow(), [true, false, true]);
         assert_eq!(closes(urgent), [MemberId(1)], "once");

@@ -1,6 +1,7 @@
-//! TLS between members: one certificate and key for both roles, and the authority that signed all certificates. Each end verifies the
-//! other's certificate against it, the caller also the name. Files are checked when loaded, so that an error names its file instead of a
-//! failed handshake. The verifiers of both connection ends also check whether other members would accept this member's own certificate.
+//! TLS between members. Each member uses one certificate and key for both ends of its connections; one authority has signed all
+//! certificates. Each end verifies the other's certificate with that authority. The caller also verifies the name. Files are checked when
+//! they are loaded, so that an error names the file; otherwise only handshakes would fail. The verifiers of both ends also check whether
+//! other members would accept this member's own certificate.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -29,19 +30,19 @@ use crate::callers::{Holder, NamedRoles, Right};
 /// The PEM files of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Its certificate, and intermediate ones.
+    /// The member's certificate, followed by intermediate ones.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The member's private key.
     pub key: PathBuf,
     /// Certificates of the authority that signed the members' certificates.
     pub authority: PathBuf,
-    /// The name that other members' certificates must have; by default the host of each one's address.
+    /// The name that the certificates of other members must have. By default, this is the host in each member's address.
     pub peer_name: Option<String>,
     /// Operators and readers by name.
     pub roles: NamedRoles,
 }
 
-/// A TLS file that cannot be read or parsed, does not match another one, or would be rejected by the other members.
+/// A TLS file that cannot be used: it cannot be read or parsed, does not match another file, or the other members would reject it.
 #[derive(Debug, thiserror::Error)]
 #[error("{role} `{}` {what}", .path.display())]
 pub struct TlsError {
@@ -58,21 +59,21 @@ impl TlsError {
     }
 }
 
-/// Remaining validity of a certificate.
+/// How long a certificate is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidFor {
-    /// Its file.
+    /// The certificate's file.
     pub certificate: PathBuf,
     /// Time until the first certificate in the file expires.
     pub left: Duration,
 }
 
-/// A member's certificates and key, loaded and checked. Clones share them: after a renewal, all new connections use the new ones. Existing
+/// A member's certificates and key, loaded and checked. Clones share them, so all new connections use renewed certificates. Existing
 /// connections continue, as in MySQL.
 #[derive(Clone)]
 pub struct TlsMaterial(Arc<watch::Sender<Arc<Ends>>>);
 
-/// Configurations of both connection ends.
+/// The TLS configurations of both ends of connections.
 struct Ends {
     accepting: TlsAcceptor,
     calling: TlsConnector,
@@ -99,7 +100,7 @@ impl TlsMaterial {
         Self::of(files, &certificate, &key, &authority)
     }
 
-    /// From the files' contents.
+    /// Creates the material from the contents of the files.
     pub(crate) fn of(
         files: &TlsFiles,
         certificate: &[u8],
@@ -134,7 +135,7 @@ impl TlsMaterial {
             .map_err(damaged(AUTHORITY, &files.authority))?
             .with_webpki_verifier(called.clone())
             .with_client_cert_resolver(own);
-        // A resumed session would skip the check of the certificate's validity, on both ends.
+        // Sessions are not resumed, because the validity of the certificate would not be checked again on either end.
         accepting.session_storage = Arc::new(NoServerSessionStorage {});
         accepting.send_tls13_tickets = 0;
         calling.resumption = Resumption::disabled();
@@ -155,20 +156,20 @@ impl TlsMaterial {
         self.0.send_replace(newer.now());
     }
 
-    /// Resolves at the first renewal after this call.
+    /// Returns a future that resolves at the first renewal after this call.
     pub fn renewed(&self) -> impl Future<Output = ()> + use<> {
         let mut seen = self.0.subscribe();
         async move {
-            // Also resolves when renewal is no longer possible.
+            // This also resolves if no more renewals are possible.
             let _ = seen.changed().await;
         }
     }
 
-    /// How long other members will accept this certificate from a member that they call at `host`, or by the common `peer_name`. Uses this
-    /// member's own verifiers.
+    /// Returns how long other members will accept this certificate, if they call this member at `host`, or by the common `peer_name`. Uses
+    /// this member's own verifiers.
     ///
     /// # Errors
-    /// Why they do not accept it.
+    /// Why other members do not accept the certificate.
     pub fn check(&self, host: &str, now: SystemTime) -> Result<ValidFor, TlsError> {
         self.now().check(host, now)
     }
@@ -189,13 +190,13 @@ impl TlsMaterial {
     ) -> io::Result<client::TlsStream<S>> {
         let now = self.now();
         let name = now.files.peer_name.as_deref();
-        // An IPv6 address has brackets there.
+        // An IPv6 address in `host` has brackets, which are removed.
         let name = name.unwrap_or_else(|| host.trim_matches(['[', ']']));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         now.calling.connect(name, stream).await
     }
 
-    /// The holder of a caller's DER certificate.
+    /// Returns the holder of a caller's DER certificate.
     pub(crate) fn holder(&self, certificate: &[u8]) -> Holder {
         Holder::of(certificate, &self.now().files.roles)
     }
@@ -205,7 +206,7 @@ impl TlsMaterial {
     }
 }
 
-/// ALPN name of the protocol within TLS.
+/// ALPN name of HTTP/2, the protocol within TLS.
 const HTTP2: &[u8] = b"h2";
 
 impl std::fmt::Debug for TlsMaterial {
@@ -240,7 +241,7 @@ fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsErr
     }
 }
 
-/// A matching certificate and key; each file with its contents.
+/// Returns a matching certificate and key. Each argument is a file's path with its contents.
 fn certificate_and_key(
     (certificate, certificate_pem): (&Path, &[u8]),
     (key, key_pem): (&Path, &[u8]),
@@ -275,7 +276,7 @@ fn unusable(role: &'static str, path: &Path, what: String) -> TlsError {
     TlsError { role, path, what }
 }
 
-/// TLS configuration of a server for clients without certificates.
+/// Returns the TLS configuration of a server whose clients need no certificates.
 ///
 /// # Errors
 /// [`TlsError`], which names the file.
@@ -284,7 +285,7 @@ pub fn server_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsErr
     server_tls_of((certificate, &certificate_pem), (key, &key_pem))
 }
 
-/// The same from the files' contents.
+/// Returns the TLS configuration of [`server_tls`], from the contents of the files.
 pub(crate) fn server_tls_of(
     certificate: (&Path, &[u8]),
     key: (&Path, &[u8]),
@@ -300,10 +301,10 @@ pub(crate) fn server_tls_of(
 }
 
 impl Ends {
-    /// How long other members will accept this certificate from a member that they call at `host`.
+    /// Returns how long other members will accept this certificate, if they call this member at `host`.
     ///
     /// # Errors
-    /// Why they do not accept it.
+    /// Why other members do not accept the certificate.
     fn check(&self, host: &str, now: SystemTime) -> Result<ValidFor, TlsError> {
         let now = now.duration_since(SystemTime::UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
@@ -330,7 +331,7 @@ impl Ends {
         let [own, between @ ..] = self.shown.cert.as_slice() else {
             return Ok(());
         };
-        // First: a reader's certificate is not valid for a host or a server either, which is the less precise error.
+        // The role is checked first. A reader's certificate is also not valid for a host or a server, but that error would be less precise.
         let holder = Holder::of(own, &self.files.roles);
         let may = holder.may(Right::SpeakAsMember);
         may.map_err(|refusal| (format!("is of the wrong role ({refusal})"), ANOTHER))?;
@@ -345,7 +346,7 @@ impl Ends {
         judged.map_err(|error| self.cause(&error, name))
     }
 
-    /// The error's cause and the advice.
+    /// Returns the cause of the error, and advice.
     fn cause(&self, error: &Error, name: &str) -> (String, &'static str) {
         use CertificateError as Is;
         let Error::InvalidCertificate(error) = error else {

@@ -1,6 +1,6 @@
-//! Processing of admitted calls from other members. The transport's
-//! server calls this: entries, votes (checked by the gate, then granted by the engine), and a campaign that a leader orders when
-//! it transfers the leadership. The engine gives every answer but one: see [`Inbound::heartbeat`].
+//! Processes the calls from other members that the transport's server has admitted. These are entries, votes, and a leader's order to
+//! campaign in a leadership transfer. The vote gate checks a vote request before the engine grants it. The engine gives every answer except
+//! one: see [`Inbound::heartbeat`].
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -40,21 +40,21 @@ pub type AppendAnswers = BoxStream<'static, Result<StreamAppendResult<TypeConfig
 pub struct Inbound(pub(crate) Arc<RaftNode>);
 
 impl Inbound {
-    /// Accepts a leader's stream of entries; one answer per request, in order, each when the
-    /// entries are durable. It ends after the first conflict or higher vote.
+    /// Accepts a leader's stream of entries. Each request gets one answer, in order, after its entries are durable. The stream of answers
+    /// ends after the first conflict or higher vote.
     pub fn append<S>(&self, requests: S) -> AppendAnswers
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + Send + 'static,
     {
         let node = self.0.clone();
-        // A request that contradicts this log ends the stream; the engine is stopped then.
+        // A request that contradicts this log ends the stream. The engine is stopped then.
         let agreeing = requests
             .then(move |request| {
                 let node = node.clone();
                 async move {
                     let role = node.engine.role();
                     heed_leap(&node.elections, &request.vote);
-                    // The answer to its heartbeat carries the reason.
+                    // The reason is in the answer to this leader's heartbeat.
                     if passed_over(&node.elections, &request.vote).is_some() {
                         return None;
                     }
@@ -70,7 +70,7 @@ impl Inbound {
             })
             .take_while(|request| ready(request.is_some()))
             .filter_map(ready);
-        // A request stops waiting for room when the caller no longer waits for the answers.
+        // If the caller no longer waits for the answers, a request no longer waits for room.
         let (listening, deaf) = oneshot::channel::<Infallible>();
         let agreeing = agreeing.take_until(deaf);
         let heard = self.0.engine.heard.clone();
@@ -90,10 +90,9 @@ impl Inbound {
 
     /// Accepts a leader's heartbeat.
     ///
-    /// The engine answers one only when all entries before it are on disk, so the heartbeats of a
-    /// large transaction would come too late. A heartbeat requires less: that this member
-    /// follows that leader and has the entry that it names. Both are true as soon as the engine has
-    /// processed the heartbeat, and are read from the engine's state after that.
+    /// The engine answers a heartbeat only after all entries before it are on disk. During a large transaction, such answers would be too
+    /// late. So this method requires less: this member follows that leader, and has the entry that the heartbeat names. Both are read from
+    /// the engine's state after the engine has processed the heartbeat.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -128,7 +127,7 @@ impl Inbound {
         request: AppendEntriesRequest<TypeConfig>,
     ) -> Result<StreamAppendResult<TypeConfig>, Fault> {
         let (vote, named) = (request.vote, request.prev_log_id);
-        // Polled first: the engine takes messages in their order.
+        // This future is polled first, because the engine processes messages in their order.
         let append = self.0.engine.raft.append_entries(request);
         let taken_in = self.0.engine.raft.with_raft_state(move |state| {
             let has_named = named.is_none_or(|named| {
@@ -155,7 +154,8 @@ impl Inbound {
         }
     }
 
-    /// True if the log has this entry durably: the engine's answer to a request without entries that names it.
+    /// Returns true if the log has this entry durably. The engine finds that out with a request that names the entry and carries no
+    /// entries.
     async fn look_for(
         &self,
         vote: Vote,
@@ -170,15 +170,14 @@ impl Inbound {
         Ok(self.0.engine.raft.append_entries(request).await?)
     }
 
-    /// Lets the log begin with a file of a leader's log, because the entries that it lacks are purged
-    /// there. The answer comes when that is durable. Only entries that the start covers are dropped:
-    /// see [`raft_types::FileStarts::begin_at`].
+    /// Lets the log begin with a file of a leader's log, because the leader has purged the entries that this log lacks. Returns after the
+    /// new beginning is durable. Only entries that the file start covers are dropped: see [`raft_types::FileStarts::begin_at`].
     ///
-    /// A log that already has the entry before the start stays as it is: the offer crossed the entries in flight, and
-    /// the engine would reset the log's end to there.
+    /// If the log already has the entry before the file start, the log stays unchanged. The leader's offer then crossed entries in flight,
+    /// and the engine would reset the log's end to the file start.
     ///
     /// # Errors
-    /// [`InstallRefusal`]; the log is unchanged then.
+    /// [`InstallRefusal`]; the log is unchanged.
     pub async fn install(
         &self,
         vote: Vote,
@@ -225,8 +224,9 @@ impl Inbound {
         Ok(response)
     }
 
-    /// Cuts the log's end that has later terms than `before`, the entry before a leader's first one: the ring has given it up.
-    /// The engine checks for a conflict at that one index only, and treats a shorter log with a later term as impossible.
+    /// Cuts the end of the log from the first entry of a later term than `before`, because the ring has given these entries up. `before` is
+    /// the entry before a leader's first entry. The engine checks only that index for a conflict, and assumes that a shorter log never has
+    /// a later term.
     async fn cut_later_terms(&self, vote: Vote, before: LogId) -> Result<(), Fault> {
         let first_of_later = self.0.engine.raft.with_raft_state(move |state| {
             let newest_first = (0..state.log_ids.last()?.index + 1).rev();
@@ -235,25 +235,26 @@ impl Inbound {
             Some(later.last()?.index)
         });
         if let Some(index) = first_of_later.await? {
-            // The log has no entry with this id, so the engine cuts it there.
+            // The log has no entry with this op id, so the engine cuts the log there.
             let contradicts = OpId::new(OpId::from(before).term, index);
             self.look_for(vote, contradicts.into()).await?;
         }
         Ok(())
     }
 
-    /// This member calls as a leader, on an open connection.
+    /// Records that `caller` calls as a leader on an open connection.
     pub fn leads(&self, caller: MemberId) {
         self.0.elections.leader_exit.calls(caller);
     }
 
-    /// A member without a connection to this one calls over a new one: it was started, or was cut off.
+    /// Records a call over a new connection from a member that had none to this one. The member was started, or its network was
+    /// interrupted.
     pub fn arrives(&self) {
         self.0.arrived.notify_one();
     }
 
-    /// A member has closed the last of its connections to this one. If it is the leader, this member checks whether its
-    /// process is gone.
+    /// Records that a member has closed its last connection to this one. If it is the leader, this member checks whether the leader's
+    /// process has exited.
     pub fn hung_up(&self, caller: MemberId) {
         let role = engine::role(&self.0.engine.raft);
         let followed = LedTerm::followed(&role, self.0.engine.id);
@@ -262,8 +263,8 @@ impl Inbound {
         }
     }
 
-    /// Votes, if this member may; not before the end of a lease that this member may have granted before its start. The lease of a
-    /// leader without a process is bypassed, as in a leadership transfer. See `campaign`, `vote_gate` and `leader_exit`.
+    /// Answers a vote request. The answer waits until the end of a lease that this member may have granted before its start. If the
+    /// leader's process has exited, its lease is bypassed, as in a leadership transfer. See `campaign`, `vote_gate` and `leader_exit`.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -300,7 +301,7 @@ impl Inbound {
         }
     }
 
-    /// Answers whether it would vote, and changes nothing; not earlier than it would.
+    /// Answers whether this member would grant a vote, and changes nothing. The answer waits as long as an answer to a vote request.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -315,12 +316,13 @@ impl Inbound {
         Ok(self.0.engine.raft.pre_vote(request).await?)
     }
 
-    /// The refusal of a vote that this member must not give. The engine does not receive the request: its own vote stays.
+    /// Returns the refusal of a vote that this member must not grant. The engine does not receive the request, so the stored vote stays
+    /// unchanged.
     async fn withheld(
         &self,
         request: &VoteRequest<TypeConfig>,
     ) -> Result<Option<VoteResponse<TypeConfig>>, Fault> {
-        // The engine refuses late requests; the candidate has had more since.
+        // The engine refuses requests of an earlier term itself. The candidate's log may have grown since.
         if request.vote.leader_id.term < engine::role(&self.0.engine.raft).term.0 {
             return Ok(None);
         }
@@ -335,7 +337,7 @@ impl Inbound {
         Ok(Some(refusal.await?))
     }
 
-    /// Processes the notice that the leader transfers the leadership, perhaps to this member.
+    /// Processes the notice that the leader transfers the leadership, possibly to this member.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -343,8 +345,8 @@ impl Inbound {
         &self,
         request: TransferLeaderRequest<TypeConfig>,
     ) -> Result<TransferLeaderResponse<TypeConfig>, Fault> {
-        // The engine waits until it durably has all that the leader has: then nothing is in doubt. A leader of an
-        // earlier term than the doubt's proves nothing, and no member follows one that was passed over.
+        // The engine waits until it durably has all entries of the leader; then nothing is in doubt. This is not true for a leader of an
+        // earlier term than the doubt's. A leader that the ring has replaced is not followed either.
         let doubt = self.0.engine.starts.doubted_tail();
         let doubted = doubt.is_some_and(|doubt| request.from_leader().leader_id.term < doubt.term);
         let is_over = passed_over(&self.0.elections, request.from_leader()).is_some();
@@ -361,7 +363,7 @@ impl Inbound {
     /// Answers a question of another member.
     ///
     /// # Errors
-    /// [`CallError`] when it is refused, or the engine has stopped.
+    /// [`CallError`] if the question is refused, or the engine has stopped.
     pub async fn answer(&self, caller: MemberId, question: Question) -> Result<Answer, CallError> {
         let elections = &self.0.elections;
         match question {
@@ -435,7 +437,7 @@ impl Inbound {
         }
     }
 
-    /// Campaigns because the leader of `term` gave up without a successor; refused when that leadership is over here.
+    /// Campaigns because the leader of `term` gave up without a successor. Refused if this member follows another leadership by now.
     async fn campaign(&self, caller: MemberId, term: Term) -> Result<(), CallError> {
         if let Some(why) = self.0.elections.campaigning.gate.stays_out() {
             return Err(CallError::new(why));
@@ -457,8 +459,8 @@ impl Inbound {
         triggered.map_err(Fault::from).map_err(CallError::new)
     }
 
-    /// Records that a call was refused because this member does not support its format. If it is from the leader, or while none is
-    /// known, this is why it takes no entries.
+    /// Records that a call was refused because this member does not support its format. If the caller is the leader, or no leader is known,
+    /// this is the reason why this member accepts no entries.
     pub fn refused_format(&self, caller: MemberId, why: &impl Display) {
         let role = self.0.engine.role();
         if role.leader.is_none_or(|leader| leader == caller) {
@@ -466,13 +468,13 @@ impl Inbound {
         }
     }
 
-    /// A member's record in this one's membership.
+    /// Returns a member's record in this member's membership.
     pub fn record(&self, member: MemberId) -> Option<MemberRecord> {
         let role = engine::role(&self.0.engine.raft);
         role.membership.get_node(&member).cloned()
     }
 
-    /// True if the log has no entry and the member never voted.
+    /// Returns true if the log has no entry and the member never voted.
     ///
     /// # Errors
     /// The engine has stopped.
@@ -481,14 +483,14 @@ impl Inbound {
     }
 }
 
-/// After a term to which only a repair leaps, this member votes for no log without that repair. Members that were given up
-/// may learn of the term, and lose contact again before they have the repair.
+/// Only a quorum repair leaps to a term as late as `TERM_LEAP`. After a call of such a term, this member votes for no log without that
+/// repair. Members that the repair gave up may receive the term, and lose contact again before they have the repair.
 fn heed_leap(elections: &Elections, vote: &Vote) {
     let heard = vote.leader_id.term;
     if heard < TERM_LEAP {
         return;
     }
-    // Its own term may already be as late, from a refusal that it received.
+    // The own term may already be as late, from a refusal that this member received.
     let leap = leap_from(engine::progress(&elections.engine.raft).last_log);
     let told = elections.campaigning.gate.committed();
     if heard >= leap && told.is_none_or(|told| told.term < leap) {
@@ -499,9 +501,9 @@ fn heed_leap(elections: &Elections, vote: &Vote) {
     }
 }
 
-/// The later term to report to a leader that led before the reported committed end. The ring's log has an entry of that
-/// term, so it had a leader. A repair may have left this leader out, and it may find a quorum for its own term among
-/// members that return later; without this check they would follow it.
+/// Returns a later term to report to a leader that the ring has replaced, or `None`. The ring has committed an entry of that term, so the
+/// term had a leader. A quorum repair may have left the caller out. Without this check, members that return later could follow the caller
+/// and form a quorum for its own term.
 fn passed_over(elections: &Elections, vote: &Vote) -> Option<Vote> {
     let later = elections
         .campaigning
@@ -511,7 +513,7 @@ fn passed_over(elections: &Elections, vote: &Vote) -> Option<Vote> {
     Some(Vote::new(later.term, NO_MEMBER))
 }
 
-/// The answer to a question that only a serving leader can answer.
+/// The answer to a question that only a serving leader can answer, from any other member.
 fn not_serving() -> CallError {
     CallError::new("this member does not serve as the leader")
 }
@@ -519,7 +521,7 @@ fn not_serving() -> CallError {
 /// Why a log did not begin with a file of another member's log.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InstallRefusal {
-    /// The start after this entry cannot be the ring's, for the reason in the text.
+    /// The file start after this entry cannot belong to the ring's log; the text is the reason.
     #[error("this log cannot begin behind {0}: {1}")]
     Unfit(OpId, String),
     /// The consensus engine has stopped, so it takes no new start of the log.
@@ -527,12 +529,12 @@ pub enum InstallRefusal {
     Stopped(#[from] Fault),
 }
 
-// Detects a leader that names another entry where this member's log is committed: up to its commit mark, and up to a membership with
-// a later membership, which proves the same, perhaps before the mark does. Only one cause is possible: an operator
-// repaired a lost quorum without this member. The engine would silently keep both, because it never compares
-// committed entries. So the member stops and reports it. When it is restarted, it truncates its log (`rejoin`).
+// Detects a leader that names another entry where this member's log is committed. The log is committed up to its commit mark. It is also
+// committed up to any membership that is followed by a later membership, which may be after the mark. Only one cause is possible: an
+// operator repaired a lost quorum without this member. The engine would silently keep both entries, because it never compares committed
+// entries. So the member stops and reports the contradiction. After a restart, it truncates its log (`rejoin` in the crate `ring-admin`).
 
-/// The entries up to this index that a request names.
+/// Returns the entries up to index `up_to` that a request names.
 fn named(request: &AppendEntriesRequest<TypeConfig>, up_to: u64) -> Vec<OpId> {
     let previous = request.prev_log_id.into_iter();
     let entries = request.entries.iter().map(|entry| entry.log_id);
@@ -540,7 +542,7 @@ fn named(request: &AppendEntriesRequest<TypeConfig>, up_to: u64) -> Vec<OpId> {
     op_ids.take_while(|op_id| op_id.index <= up_to).collect()
 }
 
-/// The first entry of which another one is here, as [`Fault::Contradicted`].
+/// Returns the first named entry that differs from this log's entry, as [`Fault::Contradicted`].
 fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Fault> {
     named.iter().find_map(|theirs| {
         // Purged entries can no longer be compared.
@@ -552,18 +554,18 @@ fn find(named: &[OpId], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<Fault>
     })
 }
 
-/// Accepts a leader's request that agrees with what is committed here; `role` is the current one. Free for nearly every request:
-/// one that continues at the log's end.
+/// Checks that a leader's request agrees with the committed entries of this log; `role` is the current one. A request that continues at the
+/// log's end costs nothing, and nearly every request does.
 ///
 /// # Errors
-/// [`Fault::Contradicted`]; the engine is stopped then.
+/// [`Fault::Contradicted`]; the engine is stopped.
 pub(crate) async fn refuse_divergence(
     engine: &EngineHandle,
     role: &RoleSnapshot,
     request: &AppendEntriesRequest<TypeConfig>,
 ) -> Result<(), Fault> {
     let mark = engine.mark.get().map(|committed| committed.index);
-    // The membership before this one is committed, because this one follows it.
+    // The membership before this one is committed, because another membership follows it.
     let membership = role.membership.log_id().map(|last| last.index);
     let Some(up_to) = mark.max(membership) else {
         return Ok(());
@@ -576,7 +578,7 @@ pub(crate) async fn refuse_divergence(
     }
     let (vote, mut named) = (request.vote, named(request, up_to));
     let found = engine.raft.with_raft_state(move |state| {
-        // A deposed leader may name anything; the engine rejects it.
+        // A deposed leader may name any entries. The engine rejects its request.
         let is_leader = vote >= *state.vote_ref();
         let settled = state
             .membership_state
@@ -591,9 +593,9 @@ pub(crate) async fn refuse_divergence(
         return Ok(());
     };
     tracing::error!(%fault, "the log contradicts the ring's");
-    // The first reason stays.
+    // If another reason is recorded already, that one stays.
     let _ = engine.failed.set(fault.clone());
-    // Its task ends, which `fault` reports.
+    // The shutdown ends the engine's task, which `fault` reports.
     let _ = engine.raft.shutdown().await;
     Err(fault)
 }

@@ -1,6 +1,5 @@
-//! Calls between members in addition to the engine's own: the questions are here, their processing in
-//! [`inbound`]. One call carries all questions, so a new question does not change the transport:
-//! both ends are in this crate.
+//! Calls between members in addition to the engine's own calls. This module defines the questions; [`inbound`] processes them. One
+//! transport call carries all questions, so a new question does not change the transport: both ends are in this crate.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -25,13 +24,13 @@ pub(crate) mod inbound;
 /// The cost of a promotion of one member for its mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseState {
-    /// Why its mysqld could not be the primary soon; nothing when it could.
+    /// Why the member's mysqld could not become the primary soon; `None` if it could.
     #[serde(default)]
     pub unfit: Option<String>,
-    /// Committed transactions that mysqld has not executed; nothing where that is unknown.
+    /// The number of committed transactions that mysqld has not executed; `None` if it is unknown.
     #[serde(default, rename = "behind")]
     pub lag: Option<u64>,
-    /// Version that this mysqld reports; nothing before the first connection.
+    /// The version that this mysqld reports; `None` before the first connection.
     #[serde(default)]
     pub version: Option<String>,
 }
@@ -39,36 +38,36 @@ pub struct DatabaseState {
 /// The end of a member's log, and whether it leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEnd {
-    /// Its last entry, whether durable yet or not.
+    /// The last entry of the log, durable or not.
     pub last: Option<OpId>,
-    /// The term in which it leads, if it does.
+    /// The term in which the member leads, if it leads.
     pub leads: Option<Term>,
     /// The last membership of its log.
     #[serde(default)]
     pub membership: Option<OpId>,
 }
 
-/// The data that members exchange on each contact; empty from a program without it.
+/// The data that members exchange on each contact. It is empty from a program that does not support it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
-    /// Its report about itself.
+    /// The sender's report about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// Its record of the other one.
+    /// The sender's record of the receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remembered: Option<Remembered>,
-    /// The lease that it promises to the leader.
+    /// The lease that the sender promises to the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<PromisedLease>,
 }
 
-/// What a member asks of a voter before it campaigns early.
+/// The question of a member to a voter before an early election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyVoteCall {
-    /// The member without a process, and the term in which it led.
+    /// The leader whose process has exited, and the term in which it led.
     #[serde(flatten)]
     pub led: LedTerm,
-    /// The last entry of the log of the asking member.
+    /// The last entry of the asking member's log.
     pub log_end: Option<OpId>,
 }
 
@@ -76,9 +75,9 @@ pub struct EarlyVoteCall {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "question", rename_all = "snake_case")]
 pub enum Question {
-    /// Are you there? It keeps the connection open and exchanges how far members have come.
+    /// Are you there? The question also keeps the connection open, and exchanges the members' states.
     Greeting(Greeting),
-    /// To a voter: campaign, because the leader of `term`, which asks, has given up.
+    /// To a voter: campaign, because the leader of `term` has given up. That leader asks.
     Campaign {
         /// The term that is over.
         term: Term,
@@ -87,31 +86,31 @@ pub enum Question {
     MockElection(MockElectionCall),
     /// To a voter: would you elect me?
     MockVote(MockVoteCall),
-    /// To a voter: do you also know that the leader's process is gone, and would you elect me?
+    /// To a voter: do you also have the evidence that the leader's process has exited, and would you elect me?
     EarlyVote(EarlyVoteCall),
     /// From a member that rejoins: is my log still the ring's?
     Agreement(Recollection),
     /// To the leader, from a member that wants to purge its log: up to where is it no longer needed?
     PurgeFloor {
-        /// How long an absent member still counts.
+        /// How long an absent member still delays the purge.
         absent_after: Duration,
     },
     /// To the leader: up to where is the log committed?
     Committed,
-    /// From a member that may have lost the end of its log: how far does yours go?
+    /// From a member that may have lost the end of its log: where does your log end?
     LogEnd,
-    /// To a non-voter, from a member that may have lost the end of its log: only your log goes as far as the ring's may
-    /// have; campaign, and lead until a voter has what you have.
+    /// To a non-voter, from a member that may have lost the end of its log: only your log may have all entries of the ring. Campaign, and
+    /// lead until a voter has the same entries.
     #[serde(rename = "stand_in")]
     InterimLead,
-    /// To a database member, from a leader that is to transfer the leadership: what would a promotion cost?
+    /// To a database member, from a leader that wants to transfer the leadership: what would a promotion cost?
     Database {
         /// The version of the leader's own mysqld, which is the primary, if it has one.
         primary: Option<String>,
     },
-    /// From a member with a damaged file: send me this piece of yours.
+    /// From a member with a damaged file: send me this piece of your file.
     FilePart(FilePart),
-    /// To the leader: add these to the ring's history.
+    /// To the leader: add these events to the ring's history.
     Note {
         /// The events that the asking member has recorded.
         entries: Vec<HistoryEntry>,
@@ -120,13 +119,13 @@ pub enum Question {
     Room,
 }
 
-/// The answer to a [`Question`]; each has its own.
+/// The answer to a [`Question`]; each question has its own answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Answer {
     /// Answers [`Question::Greeting`]: the member is there and its engine runs.
     Greeting {
-        /// The program that it runs; nothing from one that supports only the first format and lacks this field.
+        /// The running program; `None` from a program that supports only the first format and lacks this field.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<Program>,
         /// The data for the asking member.
@@ -139,7 +138,7 @@ pub enum Answer {
     MockElection(MockElection),
     /// The voter's answer in a mock election.
     MockVote(MockVote),
-    /// Answers [`Question::EarlyVote`]: yes to both.
+    /// Answers [`Question::EarlyVote`]: yes to both parts of the question.
     EarlyVote,
     /// How far the logs agree.
     Agreement(Agreement),
@@ -147,7 +146,7 @@ pub enum Answer {
     PurgeFloor(PurgeFloor),
     /// Up to where the log is committed.
     Committed {
-        /// None before the first entry.
+        /// `None` before the first entry.
         up_to: Option<OpId>,
     },
     /// The end of the log.
@@ -156,11 +155,11 @@ pub enum Answer {
     Database(DatabaseState),
     /// A part of a file of the log.
     FilePart(FileBytes),
-    /// Answers [`Question::Note`]: the leader will write them, unless it fails.
+    /// Answers [`Question::Note`]: the leader will write the events, unless it fails.
     Noted,
     /// The room on the log's disk.
     Room {
-        /// In bytes, without the reserve; none where the log cannot report it.
+        /// Room in bytes, without the reserve; `None` if the log cannot report it.
         transactions: Option<u64>,
         /// The last entry of the log, durable or not.
         end: Option<OpId>,
@@ -168,7 +167,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The error of a member that gave this answer to another question.
+    /// Returns the error for an answer of the wrong type.
     pub fn unexpected(&self) -> CallError {
         CallError::new(format_args!("it gave an unexpected answer: {self:?}"))
     }
@@ -179,7 +178,7 @@ impl Answer {
 #[serde(try_from = "Encoded", into = "Encoded")]
 pub struct FileBytes(pub Bytes);
 
-/// A field of its own: a tag cannot be combined with bare text.
+/// A struct of its own, because a tag cannot be combined with plain text.
 #[derive(Serialize, Deserialize)]
 struct Encoded {
     base64: String,
@@ -200,9 +199,9 @@ impl TryFrom<Encoded> for FileBytes {
     }
 }
 
-/// Asks other members. The transport implements it.
+/// The interface for questions to other members. The transport implements it.
 pub trait MemberCalls: Send + Sync + 'static {
-    /// Asks one member, and waits for its answer until `deadline` has passed.
+    /// Asks one member, and waits for its answer at most `deadline`.
     fn ask<'a>(
         &'a self,
         to: MemberId,
@@ -211,7 +210,7 @@ pub trait MemberCalls: Send + Sync + 'static {
         deadline: Duration,
     ) -> BoxFuture<'a, Result<Answer, CallError>>;
 
-    /// Checks within `deadline` whether any process listens at a member's address. Sends nothing there.
+    /// Checks within `deadline` whether a process listens at a member's address. Sends no data to the address.
     fn knock<'a>(
         &'a self,
         at: MemberId,
@@ -223,15 +222,15 @@ pub trait MemberCalls: Send + Sync + 'static {
 /// The reaction of a member's address to a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knock {
-    /// It accepts it.
+    /// The address accepts the connection.
     Answers,
-    /// The system there refuses it: no process listens.
+    /// The operating system at the address refuses the connection, because no process listens.
     Refused,
-    /// No reaction in time, or one that does not show whether a process listens.
+    /// There was no reaction in time, or the reaction does not show whether a process listens.
     Silent,
 }
 
-/// A question that got no answer or was refused, as text.
+/// The text of a refusal, or of the reason why a question got no answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct CallError(pub String);
@@ -242,30 +241,31 @@ impl CallError {
     }
 }
 
-// How far a member's log agrees with another's: the question of a member that rejoins, and its answer. A member that rejoins after a quorum
-// was repaired without it may hold committed entries that the ring has given up. The engine would silently keep them, because it never
-// compares committed entries again.
+// The agreement of two logs: the question of a member that rejoins, and its answer. If the quorum was repaired without that member, its log
+// may have committed entries that the ring has given up. The engine would silently keep them, because it never compares committed entries
+// again.
 
 /// The log state of a member that rejoins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recollection {
-    /// The runs of terms of its log, oldest first; only the newest if there are many.
+    /// The runs of terms of the member's log, oldest first. If there are too many, only the newest ones.
     pub runs: Vec<TermRun>,
-    /// The last entry that it recorded as committed.
+    /// The last entry that the member has recorded as committed.
     pub committed: Option<OpId>,
 }
 
-/// The most runs in a recollection: a call has room for twice as many, and given-up entries have the newest terms.
+/// The maximum number of runs in a recollection. A call has room for twice as many. The newest runs are enough, because given-up entries
+/// have the newest terms.
 const MOST_RUNS: usize = 4096;
 
 impl Recollection {
-    /// A log with these runs of terms, oldest first, committed up to this entry.
+    /// Creates the state of a log with these runs of terms, oldest first, which is committed up to `committed`.
     pub fn new(mut runs: Vec<TermRun>, committed: Option<OpId>) -> Self {
         runs.drain(..runs.len().saturating_sub(MOST_RUNS));
         Self { runs, committed }
     }
 
-    /// The end of the log.
+    /// Returns the end of the log.
     pub fn last(&self) -> Option<OpId> {
         self.runs.last().map(|run| OpId::new(run.term, run.last))
     }
@@ -276,13 +276,13 @@ impl Recollection {
 pub struct Agreement {
     /// The last entry that both logs have.
     pub common: Option<OpId>,
-    /// The end of its log.
+    /// The end of the answering member's log.
     pub last: Option<OpId>,
-    /// The last entry that it has recorded as committed.
+    /// The last entry that the answering member has recorded as committed.
     pub committed: Option<OpId>,
-    /// The last purged entry of its log: earlier entries cannot be compared.
+    /// The last purged entry of the answering member's log. Earlier entries cannot be compared.
     pub purged: Option<OpId>,
-    /// Its records about the asking member.
+    /// The answering member's record about the asking member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remembered: Option<Remembered>,
 }
@@ -305,14 +305,14 @@ pub(crate) async fn compare(raft: &Engine, theirs: Recollection) -> Result<Agree
     })
 }
 
-/// The last entry of `runs` that is also in the log read by `op_id_at`. By log matching, all earlier entries are equal.
+/// Returns the last entry of `runs` that is also in the log read by `op_id_at`. By log matching, all earlier entries are equal.
 pub fn common_entry(runs: &[TermRun], op_id_at: impl Fn(u64) -> Option<OpId>) -> Option<OpId> {
     let has = |run: &TermRun, index: u64| op_id_at(index) == Some(OpId::new(run.term, index));
     runs.iter().rev().find_map(|run| {
         if !has(run, run.first) {
             return None;
         }
-        // Entries of one term are contiguous, so a log with one of them has those before it.
+        // Entries of one term are contiguous. So a log with one of these entries also has the entries of that term before it.
         let (mut have, mut lack) = (run.first, run.last + 1);
         while have + 1 < lack {
             let middle = have + (lack - have) / 2;
@@ -367,7 +367,7 @@ mod tests {
         }
     }
 
-    /// The recollection is sent in a call, and a call that is too large gets no answer.
+    /// The recollection is sent in a call. A call that is too large would get no answer.
     #[test]
     fn a_recollection_keeps_the_newest_terms() {
         let least = u64::MAX - 100_000;

@@ -1,23 +1,27 @@
-//! When a member takes part in elections. The engine campaigns when its timer expires, within the limits set at its start
-//! (`member/config.rs`, `Timers`). This module allows and forbids that. Five conditions forbid it. The end of the log is in doubt, or
-//! the ring has committed more than this member has (both `vote_gate`). The supervisor of the member forbids campaigns for a while.
-//! Another candidate goes first after a split vote (`split_votes`). A member that was just started may have granted a lease before its
-//! restart. A campaign ordered by a leader arrives through [`Inbound`](crate::Inbound). A campaign without a timer, because the leader's
-//! process has exited, is in `early_election`.
+//! When a member takes part in elections. The engine campaigns when its timer expires, within the limits set at its start ([`Timers`]).
+//! This module allows and forbids these campaigns. It forbids them:
+//!
+//! - while the end of the log is in doubt, or the ring has committed more than this member has (both in [`super::vote_gate`]),
+//! - while the member's supervisor forbids campaigns,
+//! - while another candidate goes first after a split vote ([`super::candidate_order`]),
+//! - for a time after the start, because the member may have granted a lease before its restart.
+//!
+//! A campaign that a leader orders arrives through [`Inbound`](crate::Inbound). A campaign without a timer, because the leader's process
+//! has exited, is in [`super::early_election`].
 //!
 //! # The forgotten lease
 //!
-//! A member that answers a leader's heartbeat promises to elect no other leader for one lease, and the leader serves on that promise
-//! (`lease::promise`). The engine keeps it in memory only. A voter that is killed and restarts within the lease would elect another
-//! leader while the first still serves. So for one lease after its start, the longest that it has promised, a member does not vote,
-//! agree to a pre-vote or campaign.
+//! A member that answers a leader's heartbeat promises to elect no other leader for one lease. The leader serves on that promise
+//! (`lease::promise`). The engine keeps the promise in memory only. A voter that is killed and restarts within the lease would elect
+//! another leader while the first one still serves. So after its start, a member waits for the longest lease that it has promised. Until
+//! then, it does not vote, agree to a pre-vote or campaign.
 //!
-//! One lease is long enough: the promise predates the start and counts from when the heartbeat was sent. A leadership transfer gets
-//! its vote immediately: the leader that ends its own lease has ordered it, and the lease of any leader before it
-//! had ended when it was elected. A member that never had a log has promised nothing.
+//! One lease is long enough: the promise was made before the start, and counts from the time when the heartbeat was sent. A vote request of
+//! a leadership transfer is answered immediately. The leader that ordered it has ended its own lease, and all earlier leases had ended when
+//! that leader was elected. A member that never had a log has promised nothing.
 //!
-//! Vote requests are held, not refused. Members that start together after a power failure all wait. The first candidate gets its answer
-//! as soon as the voter's time is over, not only at its next attempt.
+//! Vote requests are delayed, not refused, because members that start together after a power failure all wait. The first candidate then
+//! gets its answer as soon as the voter's wait is over, without a second attempt.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -32,30 +36,30 @@ use crate::election::vote_gate::ElectionGate;
 use crate::engine::{Engine, RoleSnapshot};
 use crate::lease::promise::Promise;
 
-/// What keeps this member from campaigning at the moment.
+/// The conditions that keep this member from campaigning.
 #[derive(Debug)]
 pub(crate) struct Campaigning {
-    /// Until when a lease granted before the start may be in force.
+    /// The time until which a lease granted before the start may be in force.
     promised_until: Option<Instant>,
     /// The lease for which heartbeats are answered.
     pub(crate) promise: Promise,
-    /// True if the end of the log is in doubt, and for whom to vote then.
+    /// True if the end of the log is in doubt; also decides for whom to vote then.
     pub(crate) gate: ElectionGate,
     state: Mutex<State>,
-    /// This member yields to another one.
+    /// Notified when this member begins to yield to another candidate.
     gave_way: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     allowed: bool,
-    /// The member's first turn has come.
+    /// True after the member's first turn has come.
     awake: bool,
     yielding: Yielding,
 }
 
 impl Campaigning {
-    /// For a member that was started at `begun`; `is_new` when it has no log and never voted.
+    /// Creates the state of a member that was started at `begun`. `is_new` is true if the member has no log and never voted.
     pub(crate) fn new(begun: Instant, promise: Promise, is_new: bool, gate: ElectionGate) -> Self {
         Self {
             promised_until: (!is_new).then(|| begun + promise.longest),
@@ -77,7 +81,7 @@ impl Campaigning {
         }
     }
 
-    /// Whether a lease granted before the start may be in force.
+    /// Returns true if a lease granted before the start may be in force.
     pub(crate) fn may_have_promised(&self) -> bool {
         self.promised_until
             .is_some_and(|until| Instant::now() < until)
@@ -90,13 +94,13 @@ impl Campaigning {
         self.tell(&state, raft);
     }
 
-    /// Changes for whom to vote, and with it whether this member campaigns.
+    /// Changes for which candidates to vote, and therefore also whether this member campaigns.
     pub(crate) fn change_gate(&self, raft: &Engine, change: impl FnOnce(&ElectionGate)) {
         change(&self.gate);
         self.tell(&lock(&self.state), raft);
     }
 
-    /// Waits for the member's first turn to campaign, then allows it unless a condition forbids it.
+    /// Waits for the member's first turn to campaign. Then campaigns are allowed if no other condition forbids them.
     pub(crate) async fn wake(&self, raft: &Engine, turn: Duration) {
         self.promise_is_over().await;
         if self.promised_until.is_some() {
@@ -107,7 +111,7 @@ impl Campaigning {
         self.tell(&state, raft);
     }
 
-    /// Yields to another candidate for `pause`, unless it is this member's own turn.
+    /// Yields to another candidate for `pause`, and returns true. If it is this member's own turn, returns false.
     pub(crate) fn yield_to_another(&self, raft: &Engine, pause: Duration) -> bool {
         let mut state = lock(&self.state);
         let yielding = state.yielding.begin(Instant::now(), pause);
@@ -118,14 +122,14 @@ impl Campaigning {
         yielding
     }
 
-    /// The member has voted for a candidate and no longer yields to another.
+    /// Records that the member has voted for a candidate, and so no longer yields to another one.
     pub(crate) fn has_voted(&self, raft: &Engine) {
         let mut state = lock(&self.state);
         state.yielding.end();
         self.tell(&state, raft);
     }
 
-    /// Lets the member campaign again each time it has yielded for long enough.
+    /// Allows campaigns again each time the member has yielded for long enough.
     pub(crate) async fn take_turns(&self, raft: &Engine) {
         loop {
             self.gave_way.notified().await;
@@ -138,7 +142,7 @@ impl Campaigning {
         }
     }
 
-    /// Whether it may campaign by itself now.
+    /// Returns true if the member may start a campaign now without an order.
     pub(crate) fn may_stand(&self) -> bool {
         self.may(&lock(&self.state))
     }
@@ -154,9 +158,9 @@ impl Campaigning {
     }
 }
 
-/// How long after the first member this one has its first turn after a start. Members that start together campaign in turn, in
-/// the order of [`candidates()`], within the time over which the engine otherwise spreads campaigns. Simultaneous campaigns would split
-/// the votes.
+/// Returns how much later than the first member this member has its first turn after a start. Members that start together campaign in turn,
+/// in the order of [`candidates()`]. Simultaneous campaigns would split the votes. All turns are within the time over which the engine
+/// otherwise spreads campaigns.
 pub(crate) fn first_turn(role: &RoleSnapshot, own: MemberId, timers: &Timers) -> Duration {
     let spread = timers
         .lease
@@ -211,7 +215,7 @@ mod tests {
         let order = [2, 4, 1, 3].map(turn);
         assert_eq!(order[0], Duration::ZERO);
         assert!(order.is_sorted(), "{order:?}");
-        // Further apart than the engine's clock interval, and soon enough.
+        // The turns are further apart than the engine's clock interval, and the last turn is early enough.
         assert!(order[1] >= Duration::from_millis(60), "{order:?}");
         assert!(turn(9) < timers.lease / 2, "{:?}", turn(9));
     }

@@ -1,5 +1,5 @@
-//! The candidate order: which voter goes first where several could succeed a leader. Database members come first, then those that the
-//! operator prefers. All members have the same membership, and so the same order.
+//! The candidate order: which voter campaigns first if several voters could succeed a leader. Database members come first, then the members
+//! that the operator prefers. All members have the same membership, and so the same order.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tokio::time::Instant;
 /// A position in the candidate order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// How many go before it.
+    /// The number of candidates before this one.
     pub(crate) place: u32,
-    /// How many there are.
+    /// The number of candidates.
     pub(crate) of: u32,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn candidates(membership: &Membership) -> Vec<MemberId> {
     voters.into_iter().map(|(_, _, id)| id).collect()
 }
 
-/// The turn of `own` among these; `None`: it has none.
+/// Returns the turn of `own` among these candidates; `None` if `own` is not one of them.
 pub(crate) fn turn(candidates: &[MemberId], own: MemberId) -> Option<Turn> {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let place = candidates.iter().position(|id| *id == own)?;
@@ -43,27 +43,28 @@ pub(crate) fn turn(candidates: &[MemberId], own: MemberId) -> Option<Turn> {
 
 // Order of candidates after a split vote.
 //
-// After a lost election, only the random part of the engine's timer separates the next attempts. Between regions that is not enough.
-// If the timers expire within the latency between regions, each candidate collects its own region's votes before the other's request
-// arrives. While a quorum moves between two regions, a majority of both must vote for one candidate. Such votes were split seven times
-// and more in a row.
+// After a lost election, only the random part of the engine's timer separates the next attempts. Between regions, this is not enough. If
+// the timers expire within the latency between regions, each candidate collects its own region's votes before the other candidate's request
+// arrives. While a quorum moves between two regions, a candidate needs a majority of both regions. Simulations have split the
+// votes seven times in a row.
 //
-// So a voter that refuses a candidate because it voted for another in that term compares the two in the candidate order
-// ([`candidates()`]). All members have the same order. If the refused candidate comes first, the voter does not campaign
-// during that candidate's next attempt, which then gets all votes. A member never yields to a candidate with a shorter log. It never
-// yields twice in a row, because the first candidate may be cut off from the others.
+// So this rule applies if a voter refuses a candidate because it has voted for another candidate in that term. The voter compares the two
+// candidates in the candidate order ([`candidates()`]), which is the same on all members. If the refused candidate comes first, the voter
+// does not campaign during that candidate's next attempt. The attempt then gets all votes. A member never yields to a candidate with a
+// shorter log. It never yields twice in a row, because the first candidate may have no connection to the other members.
 
-/// Whether and until when this member yields to another candidate.
+/// Records whether this member yields to another candidate, and until when.
 #[derive(Debug, Default)]
 pub(crate) struct Yielding {
-    /// Until when another candidate goes first.
+    /// The time until which another candidate goes first.
     until: Option<Instant>,
-    /// Until then it does not yield again.
+    /// The time before which this member does not yield again.
     again_from: Option<Instant>,
 }
 
 impl Yielding {
-    /// Yields for `pause` and returns whether it does; afterwards this member has the same time for itself.
+    /// Starts to yield for `pause`, and returns true. Returns false if the member has yielded before. After the pause, the member does not
+    /// yield for the same time.
     pub(crate) fn begin(&mut self, now: Instant, pause: Duration) -> bool {
         if self.again_from.is_some_and(|from| now < from) {
             return false;
@@ -73,18 +74,18 @@ impl Yielding {
         true
     }
 
-    /// It has voted: from now on it waits for that candidate by the engine's timer.
+    /// Stops yielding: the member has voted, and the engine's timer now waits for that candidate.
     pub(crate) fn end(&mut self) {
         self.until = None;
     }
 
-    /// Until when it yields.
+    /// Returns the time until which the member yields; `None` if it does not yield.
     pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| now < *until)
     }
 }
 
-/// The candidate to which a voter yields after this answer; `candidates` are the voters in candidate order.
+/// Returns the candidate to which a voter yields after this answer; `candidates` are the voters in candidate order.
 pub(crate) fn goes_first(
     request: &VoteRequest<TypeConfig>,
     answer: &VoteResponse<TypeConfig>,

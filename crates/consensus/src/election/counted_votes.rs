@@ -1,11 +1,12 @@
-//! The votes that this member requests, and how they count ([`crate::engine::network`]). The vote of a member whose log ends before what
-//! is recorded of it ([`super::put_back`]) does not count: that member may not have been informed yet, or its version lacks the message.
-//! A vote request does not declare leases over where this member is the interim leader ([`super::interim_leader`]). A late voter is asked
+//! The votes that this member requests, and how they count ([`crate::engine::network`]). A vote does not count if the voter's log ends
+//! before the end that is recorded for it ([`super::put_back`]). Such a voter may not have received the record yet, or its version does not
+//! support the message. The interim leader's vote requests do not declare leases over ([`super::interim_leader`]). A late voter is asked
 //! for its vote already in a pre-vote ([`LateVotes`]).
 //!
-//! So this member may hold votes of a term in which its engine has not campaigned, and never may if an earlier election succeeds. The
-//! engine takes every vote for its own member as one that it requested, and would neither continue in its role nor give
-//! it up. Such a vote is passed to it as the voter's own candidacy in that term, which only shows that the engine's term is old.
+//! So this member may get votes of a term in which its engine has not campaigned. If an earlier election succeeds, the engine never
+//! campaigns in that term. The engine assumes that it requested every vote for its own member. After such a vote, it would neither act in
+//! its role nor leave it. So the engine receives the vote as the voter's own candidacy in that term, which only shows that the engine's
+//! term is old.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +19,10 @@ use tokio::time::Instant;
 
 use crate::election::put_back::Recorded;
 
-/// The votes that this member requests; clones share what was observed.
+/// The votes that this member requests. Clones share the recorded observations.
 #[derive(Clone)]
 pub(crate) struct CountedVotes {
-    /// The asking member.
+    /// The member that requests the votes.
     own: MemberId,
     memory: Recorded,
     interim_term: InterimTerm,
@@ -29,7 +30,7 @@ pub(crate) struct CountedVotes {
 }
 
 impl CountedVotes {
-    /// For the member `own`.
+    /// Creates the state for the member `own`.
     pub(crate) fn new(own: MemberId, memory: Recorded, interim_term: InterimTerm) -> Self {
         Self {
             own,
@@ -39,7 +40,7 @@ impl CountedVotes {
         }
     }
 
-    /// Those of the member with this data directory.
+    /// Returns the vote requests to `member`, which has this data directory.
     pub(crate) fn of(&self, member: MemberId, whose: Incarnation) -> AskedVoter {
         AskedVoter {
             counted: self.clone(),
@@ -49,7 +50,7 @@ impl CountedVotes {
     }
 }
 
-/// One member that is asked for its vote.
+/// A member that is asked for its vote.
 #[derive(Clone)]
 pub(crate) struct AskedVoter {
     counted: CountedVotes,
@@ -58,23 +59,23 @@ pub(crate) struct AskedVoter {
 }
 
 impl AskedVoter {
-    /// Changes a vote request to what it may declare.
+    /// Removes the declaration that leases are over, if this member is the interim leader.
     pub(crate) fn asks(&self, request: &mut VoteRequest<TypeConfig>) {
         let term = Term(request.vote.leader_id.term);
         request.leadership_transfer &= !self.counted.interim_term.asks_in(term);
     }
 
-    /// It is asked for its vote: a caller that drops the result has not waited for the answer.
+    /// Records that the voter is asked for its vote. If the caller drops the result, it has not waited for the answer.
     pub(crate) fn is_asked(&self) -> AskedForVote {
         self.counted.late.ask(self.member)
     }
 
-    /// Whether a pre-vote already asks for its vote.
+    /// Returns true if a pre-vote already asks for this voter's vote.
     pub(crate) fn is_late(&self) -> bool {
         self.counted.late.is_late(self.member)
     }
 
-    /// Its answer to a vote request of `term`, for the engine.
+    /// Converts the voter's answer to a vote request of `term` for the engine.
     pub(crate) fn votes(
         &self,
         term: u64,
@@ -85,7 +86,7 @@ impl AskedVoter {
         answer
     }
 
-    /// Its answer to a pre-vote request of `term`, for the engine; `is_late`: it was asked for its vote.
+    /// Converts the voter's answer to a pre-vote request of `term` for the engine. `is_late` is true if the voter was asked for its vote.
     pub(crate) fn pre_votes(
         &self,
         term: u64,
@@ -103,13 +104,13 @@ impl AskedVoter {
         answer
     }
 
-    /// Its answer to a leader's request, for the engine.
+    /// Converts a follower's answer to a leader's request for the engine.
     pub(crate) fn follows(
         &self,
         answer: StreamAppendResult<TypeConfig>,
     ) -> StreamAppendResult<TypeConfig> {
         answer.map_err(|error| match error {
-            // It is later than this member's term.
+            // The vote's term is later than this member's term.
             StreamAppendError::HigherVote(vote) => {
                 StreamAppendError::HigherVote(self.told(vote, u64::MIN))
             }
@@ -117,7 +118,7 @@ impl AskedVoter {
         })
     }
 
-    /// The answer as it counts.
+    /// Returns the answer with the vote refused, if the vote does not count.
     fn checked(&self, term: u64, mut answer: VoteResponse<TypeConfig>) -> VoteResponse<TypeConfig> {
         let end = answer.last_log_id.map(OpId::from);
         let lacks = self
@@ -135,7 +136,7 @@ impl AskedVoter {
         answer
     }
 
-    /// A vote as the engine may receive it if it campaigned in no term after `stood`.
+    /// Converts a vote for the engine, which has campaigned in no term after `stood`.
     pub(crate) fn told(&self, vote: Vote, stood: u64) -> Vote {
         let leader = vote.leader_id;
         match leader.voted_for == self.counted.own && leader.term > stood {
@@ -147,66 +148,65 @@ impl AskedVoter {
 
 // The term of the interim leader.
 //
-// The engine lets a non-voter campaign only in a leadership transfer, and its vote requests then declare leases over. Here no leader has
-// ended its lease. So the vote requests of this term lose that flag, and this member's mysqld is no primary
-// in it.
+// The engine lets a non-voter campaign only in a leadership transfer, and then its vote requests declare leases over. In this case, no
+// leader has ended its lease. So the vote requests of this term omit the declaration, and this member's mysqld is no primary in the term.
 
 /// The term in which this member is the interim leader; clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InterimTerm(Arc<AtomicU64>);
 
 impl InterimTerm {
-    /// It is about to campaign in this term.
+    /// Records that this member is about to campaign in this term.
     pub(crate) fn campaigns_in(&self, term: Term) {
         self.0.store(term.0, Ordering::Release);
     }
 
-    /// Whether it campaigned in this term as the interim leader.
+    /// Returns true if this member campaigned in this term as the interim leader.
     pub(crate) fn asks_in(&self, term: Term) -> bool {
         // No election is held in the first term, which is 0.
         term.0 > 0 && self.0.load(Ordering::Acquire) == term.0
     }
 }
 
-// Votes that arrive too late. A voter stores its vote on disk before it answers. The engine waits for that no longer than for a
-// leader, a heartbeat and a little. With a slower fsync, each term's vote would arrive after its election, and
-// the next election needs a vote of the next term. If that voter is needed, no leader would ever be elected.
+// Votes that arrive too late. A voter stores its vote on disk before it answers. The engine waits for the vote only a little longer than a
+// heartbeat. If the fsync takes longer, each vote arrives after its election has ended, and the next election needs a vote of the next
+// term. If that voter is needed, no leader would ever be elected.
 //
-// So a voter that agreed to an election but voted too late is asked for its vote already in the next pre-vote.
-// Pre-votes are for the same term until one succeeds. That attempt also ends in time, but the voter stores the vote
-// concurrently and has it when asked again.
+// So a voter that agreed in a pre-vote but voted too late is asked for its vote already in the next pre-vote. Pre-votes are for the same
+// term until one succeeds. That attempt also ends before the answer arrives, but the voter has begun to store the vote. When it is asked
+// again, it has the vote already.
 //
-// It is an ordinary vote: given once in a term, and not within a lease. Pre-votes keep a member that cannot win from raising the ring's
-// term. For these voters that is given up for a while.
+// The vote is an ordinary one: given once in a term, and not within a lease. Pre-votes keep a member that cannot win from raising the
+// ring's term. For late voters, this protection is given up for [`COUNTS`].
 
-/// How long a voter counts as late after the election in which it was.
+/// How long a voter counts as late after an election in which its vote was late.
 const COUNTS: Duration = Duration::from_secs(60);
 
-/// What this process's elections have observed of the other voters.
+/// What this process has observed of the other voters in its elections.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LateVotes(Arc<Mutex<BTreeMap<MemberId, Seen>>>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
-    /// It agreed in the last pre-vote.
+    /// True if the voter agreed in the last pre-vote.
     agreed: bool,
-    /// When it had agreed but did not vote in time.
+    /// The time when the voter had agreed, but did not vote in time.
     late: Option<Instant>,
 }
 
 impl LateVotes {
-    /// Whether its vote came too late in an election before.
+    /// Returns true if the voter's vote came too late within the last [`COUNTS`].
     pub(crate) fn is_late(&self, voter: MemberId) -> bool {
         let seen = lock(&self.0).get(&voter).copied().unwrap_or_default();
         seen.late.is_some_and(|late| late.elapsed() < COUNTS)
     }
 
-    /// It answered in a pre-vote whether it would vote.
+    /// Records whether the voter agreed in a pre-vote.
     pub(crate) fn pre_voted(&self, voter: MemberId, agreed: bool) {
         lock(&self.0).entry(voter).or_default().agreed = agreed;
     }
 
-    /// It is asked for its vote: a caller that drops the result has not waited for the answer.
+    /// Records that the voter is asked for its vote. If the caller drops the result, it has not waited for the answer.
     pub(crate) fn ask(&self, voter: MemberId) -> AskedForVote {
         AskedForVote {
             votes: self.clone(),
@@ -216,7 +216,7 @@ impl LateVotes {
     }
 }
 
-/// A voter that is asked for its vote.
+/// A request for a vote whose answer is pending.
 pub(crate) struct AskedForVote {
     votes: LateVotes,
     voter: MemberId,
@@ -224,7 +224,7 @@ pub(crate) struct AskedForVote {
 }
 
 impl AskedForVote {
-    /// It answered, or cannot be reached.
+    /// Records that the voter answered, or cannot be reached.
     pub(crate) fn answered(mut self) {
         self.answered = true;
     }
@@ -295,7 +295,7 @@ mod tests {
         );
         let [own, anothers] = [1, 2].map(|member| Vote::new(8, MemberId(member)));
         let answer = |granted| VoteResponse::<TypeConfig>::new(own, None, granted);
-        // Its engine campaigns in the term for which it requests votes, and in the one before that of its pre-votes.
+        // In the term of a vote request, the engine has campaigned. A pre-vote is for the term after the engine's last campaign.
         let votes = [(7, false), (8, true)];
         let votes = votes.map(|(term, granted)| voter.votes(term, answer(granted)).vote);
         assert_eq!(votes, [anothers, own]);

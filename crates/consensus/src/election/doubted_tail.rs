@@ -1,38 +1,40 @@
-//! A member whose log may lack acknowledged entries at its end: bytes were lost, were not synced, or were given up by a repair of the
-//! quorum, or its data directory was restored ([`super::put_back`]). It asks the others for their log ends, and takes part in elections
-//! again when it has what they have.
+//! Elections of a member whose log may lack acknowledged entries at its end. The entries were lost, were not synced, or were given up by a
+//! quorum repair, or the data directory was restored ([`super::put_back`]). The member asks the other members for their log ends. It takes
+//! part in elections again after it has the entries that they have.
 //!
 //! # Why this is safe
 //!
-//! Let `e` be an entry that this member acknowledged and has lost, and that is committed, or will be by that
-//! acknowledgement. The ring must never elect a leader without it. For a member that votes for no candidate, losing `e` equals
-//! being down, which Raft tolerates. So an end `z` is needed such that any log that ends at `z` or later has
-//! `e`. A vote for such a log is safe, and so is everything once the own log ends there ([`crate::election::vote_gate`]). Let
-//! `T` be the term of the vote stored when the bytes were cut, or found to be possibly missing. A vote is stored before the entries
-//! that follow it, so the term of `e` is `T` at most. Three things give such a `z`:
+//! Let `e` be an entry that this member acknowledged and then lost. `e` is committed, or will be committed by that acknowledgement. The
+//! ring must never elect a leader without `e`. While this member votes for no candidate, the loss of `e` is equivalent to the member being
+//! down, which Raft tolerates.
 //!
-//! 1. **An entry of a term after `T`.** Its leader was elected without an unsafe vote of this member, so it had `e`
-//!    (leader completeness). A member with an entry of that leader has all before it (log matching).
-//! 2. **The end of the log of a leader of term `T` or a later one, asked after the restart.** If its term is `T`, it made or had
-//!    everything that this member acknowledged to it, and its log only grows; and it had what was committed in earlier terms.
-//!    If its term is later: as in 1. It need not still lead. The committed end is not enough: the
-//!    acknowledgement may be in flight and commit `e` afterwards.
-//! 3. **The latest end of all other members' logs, all of them asked after the restart.** `e` also takes effect through the
-//!    acknowledgements of others, or of a leader that has it. So one of the asked members has it and ends at or after it.
-//!    A log that ends there or later has `e`: in the same term by log matching, in a later one by leader completeness.
-//!    *All* members of the own membership are asked, not a majority. A majority of the others would elect a leader without
-//!    this one anyway, so 2 applies; and a leader outside the voter sets may hold what no voter has yet. This is
-//!    for a ring that lost its power as a whole: several members may have such a doubt at the same time, and each may be the one
-//!    with the most. (If all members that had `e` lost it, it cannot be recovered, and the ring continues.)
+//! So an end `z` is needed: any log that ends at `z` or later must have `e`. A vote for such a log is safe. After the own log ends at `z`
+//! or later, this member may do everything again ([`crate::election::vote_gate`]). Let `T` be the term of the vote that was stored when the
+//! bytes were cut, or found to be possibly missing. A vote is stored before the entries that follow it, so the term of `e` is at most `T`.
+//! Any of these three is such a `z`:
 //!
-//! If the data directory was restored, `T` is the latest term recorded by any member that has recorded its earlier state, the lost vote
-//! included. The doubt rests on the existence of such a member and cannot be better than that.
+//! 1. **An entry of a term after `T`.** Its leader was elected without an unsafe vote of this member, so it had `e` (leader completeness).
+//!    A member with an entry of that leader has all entries before it (log matching).
+//! 2. **The end of the log of a leader of term `T` or a later term, asked after the restart.** A leader of term `T` has everything that
+//!    this member acknowledged to it, and everything that was committed in earlier terms. Its log only grows. For a leader of a later term,
+//!    1 applies. That member need no longer be the leader. The committed end is not enough: the acknowledgement may be in flight and commit
+//!    `e` afterwards.
+//! 3. **The latest end of all other members' logs, all of them asked after the restart.** `e` is committed only with the acknowledgements
+//!    of other members, or of a leader that has `e`. So one of the asked members has `e`, and its log ends at `e` or later. A log that ends
+//!    at the latest end or later has `e`: in the same term by log matching, in a later term by leader completeness. *All* members of the
+//!    own membership are asked, not a majority. A majority of the others would elect a leader without this member anyway, so 2 applies; and
+//!    a leader outside the voter sets may have entries that no voter has yet. This case is for a ring whose members all lost power. Several
+//!    members may then have such a doubt at the same time, and each of them may have the most entries. (If all members that had `e` lost
+//!    it, it cannot be recovered, and the ring continues.)
 //!
-//! This member takes the other members from its log, so no membership that it acknowledged may be cut off. A one-member ring that lost
-//! the entry adding its second member would ask no member. The log's durable mark prevents that: it covers a membership before the entry
-//! counts as written, or before the start that finds it is over (`LogWriter::mark_durable`). Missing bytes up to the mark refuse the
-//! start. A membership that was never acknowledged may be cut off, as if it had never been sent. A restored directory may have an
-//! earlier membership, so 3 does not count while one of the asked members has a later one.
+//! If the data directory was restored, other members have recorded its earlier state. `T` is then the latest term that any of them has
+//! recorded, the lost vote included. The doubt exists only because of these records, and cannot be more accurate than they are.
+//!
+//! This member takes the other members from its log, so no membership that it acknowledged may be cut off. Otherwise a one-member ring that
+//! lost the entry with its second member would ask no member. The log's durable mark prevents that. The mark covers a membership before its
+//! entry counts as written, or before the start that finds the entry is over. If bytes before the mark are missing, the start is refused. A
+//! membership that was never acknowledged may be cut off, as if it had never been sent. A restored directory may have an earlier
+//! membership, so 3 does not apply while one of the asked members has a later one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,7 +49,7 @@ use crate::election::interim_leader;
 use crate::election::vote_gate::ElectionGate;
 use crate::engine::{self, Engine};
 
-/// The current exact end of this member's log: the engine's metrics may lag a moment.
+/// Returns the current exact end of this member's log. The engine's metrics may lag the end for a moment.
 pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {
     let end = raft.with_raft_state(move |state| {
         let vote = state.vote_ref();
@@ -63,8 +65,8 @@ pub(crate) async fn log_end(raft: &Engine, own: MemberId) -> Option<LogEnd> {
     Some(LogEnd { membership, ..end })
 }
 
-/// The end at or after which a log has all that may be lost here, as far as the answers show it. `members` are those of the own
-/// membership, which is the log's entry `membership`.
+/// Returns an end `z`: a log that ends at `z` or later has all entries that may be lost here. Returns `None` if the answers do not show
+/// such an end yet. `members` are the members of the own membership, which is the log's entry `membership`.
 pub fn enough(
     doubt: &DoubtedTail,
     own: MemberId,
@@ -88,7 +90,7 @@ pub fn enough(
     leaders.chain(latest).min()
 }
 
-/// Settles each doubt about the log's end.
+/// Settles each doubt about the log's end: asks the others, and waits for the missing entries.
 pub(crate) async fn settle(elections: Arc<Elections>) {
     loop {
         if let Some(doubt) = elections.engine.starts.doubted_tail() {
@@ -97,7 +99,7 @@ pub(crate) async fn settle(elections: Arc<Elections>) {
                 "the end of the log may lack acknowledged entries, which were damaged and cut off, not synced when this host stopped, given up by a repair of the quorum, or gone with a data directory that was put back: this member takes part in no election until the others have reported how far their logs go"
             );
             if let Err(error) = ask_until_settled(&elections).await {
-                // The log does nothing more, and the engine stops with it.
+                // The log's writer has stopped, and the engine stops with it.
                 return tracing::error!(%error, "the log's end cannot be settled");
             }
             tracing::info!(
@@ -108,7 +110,7 @@ pub(crate) async fn settle(elections: Arc<Elections>) {
     }
 }
 
-/// Asks until this member's log has what it needs.
+/// Asks the other members until this member's log has the entries that it needs.
 async fn ask_until_settled(elections: &Elections) -> io::Result<()> {
     let (engine, starts) = (&elections.engine, &elections.engine.starts);
     let mut asking = interim_leader::InterimSearch::default();
@@ -131,7 +133,7 @@ async fn ask_until_settled(elections: &Elections) -> io::Result<()> {
             .map(OpId::from);
         {
             let _nobody_doubts_meanwhile = elections.doubting.lock().await;
-            // The doubt's term may have become later.
+            // The term of the doubt may have become later since the last round.
             let doubt = starts.doubted_tail();
             let end =
                 doubt.and_then(|doubt| enough(&doubt, engine.id, &members, membership, &answers));
@@ -145,7 +147,7 @@ async fn ask_until_settled(elections: &Elections) -> io::Result<()> {
     }
 }
 
-/// Asks the members and returns the answers that arrive in time.
+/// Asks the members, and returns the answers that arrive in time.
 async fn ask(elections: &Elections) -> (BTreeSet<MemberId>, BTreeMap<MemberId, LogEnd>) {
     let engine = &*elections.engine;
     let role = engine.role();
@@ -278,7 +280,7 @@ mod tests {
             enough(&doubt, MemberId(1), &members, own, &answers)
         };
         assert_eq!(found(own, Some(OpId::new(2, 5))), Some(OpId::new(4, 30)));
-        // Members that this log does not name may have joined and have what is missing here.
+        // Members that are not in this log's membership may have joined, and may have the entries that are missing here.
         assert_eq!(found(own, Some(OpId::new(4, 20))), None);
         let led = LogEnd {
             leads: Some(Term(5)),

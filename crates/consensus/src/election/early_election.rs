@@ -1,10 +1,10 @@
 //! Early election after the leader's process exits ([`super::leader_exit`]).
 //!
-//! Each member checks for itself: after its leader closes its connections, it probes the leader's address until that refuses or the
-//! leader is back. Then the voters have their turns in order. In its turn, a voter asks all voters whether they have the same evidence
-//! and would vote for it (an early pre-vote, which changes nothing). It campaigns if a majority of each voter set agrees.
-//! A voter that sees the leader alive refuses and keeps the lease that it granted, so one member's evidence
-//! elects no leader. If anything fails here, the engine's own timer still runs.
+//! Each member checks the leader itself. After the leader has closed its connections, the member probes the leader's address until the
+//! address refuses a connection, or the leader calls again. Then the voters have their turns in the candidate order. In its turn, a voter
+//! asks all voters whether they have the same evidence and would vote for it. This is an early pre-vote, which changes nothing. The voter
+//! campaigns if a majority of each voter set agrees. A voter with a connection to the leader refuses, and keeps the lease that it granted.
+//! So the evidence of one member elects no leader. If any of these steps fails, the engine's own timer still runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::election::leader_exit::{ExitEvidence, LedTerm};
 use crate::engine::{Fault, RoleSnapshot};
 use crate::quorum::have_majorities;
 
-/// Delay between two probes of an address, at first and at most. An exiting process may close its listener after its connections.
+/// First and longest delay between two probes of an address. An exiting process may close its listener after its connections.
 const KNOCK_AGAIN: Duration = Duration::from_millis(2);
 const KNOCK_AGAIN_AT_MOST: Duration = Duration::from_millis(50);
 
-/// Offset between the turns of the voters: longer than the time between their observations of the evidence.
+/// Offset between the turns of the voters. It is longer than the time between their observations of the evidence.
 const TURN: Duration = Duration::from_millis(10);
 
 /// Watches for leaders that close their connections, until the member is dropped.
@@ -40,7 +40,7 @@ pub(crate) async fn watch(elections: Arc<Elections>) {
                 ExitEvidence::HungUp(led) => knock_until_refused(&elections, led).await,
                 ExitEvidence::Exited(led) => campaign(&elections, led).await,
             }
-            // The engine's timer does the rest.
+            // There is no evidence. The engine's timer starts the election.
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -50,7 +50,8 @@ pub(crate) async fn watch(elections: Arc<Elections>) {
     }
 }
 
-/// Probes the address of a leader that closed its connections until it refuses, for as long as an election takes without that.
+/// Probes the address of a leader that closed its connections, until the address refuses. Gives up after the longest time of an ordinary
+/// election.
 async fn knock_until_refused(elections: &Elections, led: LedTerm) {
     let engine = &elections.engine;
     let until = Instant::now() + engine.timers.longest_election();
@@ -94,9 +95,9 @@ async fn campaign(elections: &Elections, led: LedTerm) {
                 _ => return,
             }
             tracing::info!(term = %led.term, "campaigning without waiting for missing heartbeats");
-            // Its task reports its own failure.
+            // If the engine has failed, its task reports that itself.
             let _ = engine.raft.trigger().elect(false).await;
-            // By then the engine has voted, and no promise would be kept.
+            // The engine votes for this member in this time. Until then, no vote may be promised to another member.
             tokio::time::sleep(engine.timers.heartbeat / 4).await;
             return;
         }
@@ -105,14 +106,14 @@ async fn campaign(elections: &Elections, led: LedTerm) {
     }
 }
 
-/// The turn of a voter among the possible successors of a dead leader.
+/// Returns the turn of a voter among the possible successors of a dead leader.
 fn turn(role: &RoleSnapshot, own: MemberId, dead: MemberId) -> Option<Turn> {
     let mut candidates = candidates(role.membership.membership());
     candidates.retain(|id| *id != dead);
     candidate_order::turn(&candidates, own)
 }
 
-/// The early pre-vote: whether a majority of each voter set would elect this member.
+/// Runs the early pre-vote: returns true if a majority of each voter set would elect this member.
 async fn would_be_elected(elections: &Elections, role: &RoleSnapshot, led: LedTerm) -> bool {
     let log_end = match vote_and_end(elections).await {
         Ok((vote, log_end)) if vote == led.vote() => log_end,
@@ -136,7 +137,7 @@ async fn would_be_elected(elections: &Elections, role: &RoleSnapshot, led: LedTe
         })
         .collect();
     let mut granted = BTreeSet::from([engine.id]);
-    // The voters that may still agree, or have agreed.
+    // The voters that have agreed or may still agree.
     let mut possible: BTreeSet<MemberId> = membership.voter_ids().collect();
     possible.remove(&led.leader);
     while !have_majorities(sets, &granted) {
@@ -157,11 +158,11 @@ async fn would_be_elected(elections: &Elections, role: &RoleSnapshot, led: LedTe
     true
 }
 
-/// Answers an early pre-vote: this member has seen both signs itself and would vote for the asking member. That member may have seen
-/// them a moment sooner and waits until this one has.
+/// Answers an early pre-vote with yes if this member has both parts of the evidence itself, and would vote for the asking member. The
+/// asking member may have observed the evidence a moment earlier, so this member waits for it.
 ///
 /// # Errors
-/// Why it would not.
+/// Why this member would not vote for the asking member.
 pub(crate) async fn answer(
     elections: &Elections,
     candidate: MemberId,
@@ -199,7 +200,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// The engine's current stored vote and end of the log.
+/// Returns the engine's current stored vote and the end of its log.
 async fn vote_and_end(elections: &Elections) -> Result<(raft_types::Vote, Option<OpId>), Fault> {
     let raft = &elections.engine.raft;
     let state = raft.with_raft_state(|state| (*state.vote_ref(), state.log_ids.last().copied()));

@@ -1,5 +1,5 @@
-//! A member in elections and as the leader that they made: what it knows of the others' votes, logs and leases, the conditions of its
-//! own campaigns, and the leadership that follows from them.
+//! The state of a member in elections, and as a leader after an election. It records the other members' votes, logs and leases, and the
+//! conditions of the member's own campaigns. The leadership follows from this state.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,37 +20,36 @@ use crate::lacking::{Lack, Reports};
 use crate::lease::contacts::{Contacts, QuorumContact};
 use crate::lease::leadership::{Leadership, Observation, Tenure, assess, is_quiet};
 
-/// A leadership transfer that was started in the engine. It cannot be revoked: the engine
-/// takes no more entries in that term.
+/// A leadership transfer that was started in the engine. It cannot be revoked, because the engine accepts no more entries in that term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StartedTransfer {
     pub(crate) term: Term,
     pub(crate) to: MemberId,
 }
 
-/// What the tasks of one member share about its elections and its leadership.
+/// The state of elections and leadership that the tasks of one member share.
 pub(crate) struct Elections {
     pub(crate) engine: Arc<EngineHandle>,
     pub(crate) contacts: Contacts,
     /// Held by the task that changes the stored notes for the next election.
     pub(crate) noting: AsyncMutex<()>,
     pub(crate) campaigning: Campaigning,
-    /// What leaders have reported as committed.
+    /// The entries that leaders have reported as committed.
     pub(crate) lacking: Mutex<Reports>,
     pub(crate) leader_exit: LeaderExit,
-    /// How far the other members have come.
+    /// The recorded state of the other members.
     pub(crate) memory: Recorded,
-    /// Detected by this member about itself.
+    /// What this member has detected about its own data directory.
     pub(crate) past: OwnPast,
-    /// Held by the task that doubts the log's end, or settles that doubt.
+    /// Held by the task that starts or settles a doubt about the log's end.
     pub(crate) doubting: AsyncMutex<()>,
-    /// Wakes the task that settles it.
+    /// Wakes the task that settles a doubt.
     pub(crate) doubted: Notify,
     pub(crate) early_attempt: EarlyAttempt,
     pub(crate) interim_term: InterimTerm,
-    /// How long it has been serving.
+    /// How long this member has been serving as the leader.
     pub(crate) tenure: Tenure,
-    /// How long it has been leading, with a quorum or without.
+    /// How long this member has been leading, with a quorum or without.
     pub(crate) leading: Tenure,
     pub(crate) started_transfer: Mutex<Option<StartedTransfer>>,
     /// Wakes the observer when a transfer starts, or a voter's lease becomes known.
@@ -58,7 +57,7 @@ pub(crate) struct Elections {
 }
 
 impl Elections {
-    /// Why a candidate with a log that ends there gets no vote; `None`: ask the engine.
+    /// Returns why a candidate gets no vote if its log ends at `end`; `None` if the engine decides.
     pub(crate) fn withholds(&self, candidate: MemberId, end: Option<OpId>) -> Option<Withheld> {
         let role = engine::role(&self.engine.raft);
         let record = role.membership.membership().get_node(&candidate);
@@ -75,14 +74,14 @@ impl Elections {
         self.assess(&self.engine.role())
     }
 
-    /// A leader reports up to where the log is committed.
+    /// Records that a leader reports up to where the log is committed.
     pub(crate) fn told_committed(&self, committed: Option<LogId>) {
         let (committed, own) = (committed.map(OpId::from), self.engine.mark.get());
         let silence = self.engine.timers.lease * SILENT;
         lock(&self.lacking).told(committed, own, Instant::now(), silence);
     }
 
-    /// For how long this member has lacked entries that the ring has committed; none where that is unknown.
+    /// Returns how long this member has lacked entries that the ring has committed; `None` if that is unknown.
     pub(crate) fn lacks_commits_for(&self) -> Option<Duration> {
         let role = self.engine.role();
         if role.state == ServerState::Leader {
@@ -93,12 +92,12 @@ impl Elections {
         match lack {
             Lack::For(lack) => Some(lack),
             Lack::Unknown => None,
-            // As far as reported: no later report has arrived for a moment.
+            // The member has all reported entries. Later reports may be on the way.
             Lack::Nothing => role.leader.map(|_| Duration::ZERO),
         }
     }
 
-    /// The leadership for a role that was just read.
+    /// Returns the leadership of a role that was just read.
     pub(crate) fn assess(&self, role: &RoleSnapshot) -> Leadership {
         let transfer = self
             .started_transfer()
@@ -120,7 +119,7 @@ impl Elections {
         )
     }
 
-    /// The basis of this leader's lease.
+    /// Returns the quorum's last answer, on which this leader's lease depends.
     pub(crate) fn quorum(&self, role: &RoleSnapshot) -> Option<QuorumContact> {
         self.contacts.quorum(
             self.engine.id,
@@ -130,8 +129,9 @@ impl Elections {
         )
     }
 
-    /// Lets others elect a leader where this one has lost its quorum; `leads`: whether this member leads others at all. While
-    /// they vote, it does not campaign: its log may be the longest, and its entries may still reach no other member.
+    /// Sends no heartbeats for a time if this leader has lost its quorum, so that the others can elect a leader. `leads` is true if this
+    /// member leads other members. While they vote, this member does not campaign: its log may be the longest, while its entries still
+    /// reach no other member.
     pub(crate) fn keep_quiet_without_a_quorum(&self, role: &RoleSnapshot, leads: bool) {
         let led_for = || self.leading.led_for(role.term, Instant::now());
         let silent = leads.then(|| self.quorum(role).map_or_else(led_for, |quorum| quorum.age));
@@ -143,14 +143,14 @@ impl Elections {
         }
     }
 
-    /// When this leader's lease ends if no more heartbeats are answered; none without a lease.
+    /// Returns the end of this leader's lease if no more heartbeats are answered; `None` without a lease.
     pub(crate) fn lease_end(&self, role: &RoleSnapshot) -> Option<Instant> {
         let quorum = self.quorum(role)?;
         let left = quorum.lease.checked_sub(quorum.age);
         Some(Instant::now() + left.unwrap_or_default())
     }
 
-    /// Up to where the ring's log is committed now; none where this member does not serve as the leader.
+    /// Returns up to where the ring's log is committed now; `None` if this member does not serve as the leader.
     pub(crate) fn committed_now(&self) -> Option<Option<OpId>> {
         self.leadership().serving_term()?;
         Some(self.engine.mark.get())
@@ -160,7 +160,7 @@ impl Elections {
         *lock(&self.started_transfer)
     }
 
-    /// Records the start of a transfer, unless one started in this term already.
+    /// Records the start of a transfer. If another transfer was started in the same term, returns that one as an error.
     pub(crate) fn claim_transfer(&self, transfer: StartedTransfer) -> Result<(), StartedTransfer> {
         let mut started = lock(&self.started_transfer);
         match *started {

@@ -1,4 +1,5 @@
-//! Members report to each other how far they have come, and what they have recorded of each other ([`super::put_back`]).
+//! Greetings: messages in which members report their own state (vote and log) and their records of each other's state
+//! ([`super::put_back`]).
 
 use std::io;
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use crate::election::vote_gate::ElectionGate;
 use crate::engine;
 use crate::lease::promise::PromisedLease;
 
-/// Heartbeats between two rounds. A member's state is recorded up to the last round before it stopped; a
-/// restored state is mostly older than that.
+/// Heartbeats between two rounds of greetings. A member's recorded state is from the last round before it stopped. A restored state is
+/// usually older.
 const ROUND: u32 = 10;
 
-/// Greets all others periodically from the start on, and in between the members with which leases are to be exchanged.
+/// Greets all other members periodically from the start on. Between the rounds, exchanges leases with the members whose lease is missing.
 pub(crate) async fn go_round(elections: Arc<Elections>) {
     let rounds = async {
         loop {
@@ -32,7 +33,7 @@ pub(crate) async fn go_round(elections: Arc<Elections>) {
         }
     };
     let exchanges = async {
-        // A member that does not answer does not delay the next exchange with the others.
+        // A member that does not answer must not delay the next exchange with other members.
         let mut under_way = FuturesUnordered::new();
         loop {
             tokio::select! {
@@ -58,7 +59,7 @@ pub(crate) async fn go_round(elections: Arc<Elections>) {
     join(rounds, exchanges).await;
 }
 
-/// Greets some of the others concurrently.
+/// Greets the other members for which `whom` is true, concurrently.
 async fn greet(
     elections: &Elections,
     patience: Duration,
@@ -79,7 +80,7 @@ async fn greet(
             if let Some(promised) = said.promised {
                 elections.campaigning.promise.received(id, promised);
             }
-            // An earlier version omits it. Its lease is assumed to be the ring's.
+            // A member of an earlier version does not report its lease. It is assumed to be the same as this member's.
             let unsaid = PromisedLease {
                 term: role.term,
                 lease: Duration::MAX,
@@ -118,7 +119,7 @@ pub(crate) async fn note(
     }
 }
 
-/// Only what this member promises: this answer never waits.
+/// Returns a greeting with only this member's lease. It is ready without a wait.
 fn promise_alone(elections: &Elections) -> Greeting {
     let term = engine::role(&elections.engine.raft).term;
     Greeting {
@@ -127,7 +128,7 @@ fn promise_alone(elections: &Elections) -> Greeting {
     }
 }
 
-/// What this member reports to another one.
+/// Returns the report of this member to another member.
 pub(crate) fn greeting(elections: &Elections, to: MemberId) -> Greeting {
     Greeting {
         report: elections.past.report(&*elections.engine.starts),
@@ -136,9 +137,9 @@ pub(crate) fn greeting(elections: &Elections, to: MemberId) -> Greeting {
     }
 }
 
-/// This member's record of another one.
+/// Returns this member's record of another member.
 pub(crate) fn remembered(elections: &Elections, of: MemberId) -> Option<Remembered> {
-    // Role and progress from one snapshot.
+    // Reads role and progress from one snapshot.
     let metrics = elections.engine.raft.metrics();
     let metrics = metrics.borrow_watched();
     let membership = metrics.membership_config.membership();
@@ -155,7 +156,7 @@ pub(crate) fn remembered(elections: &Elections, of: MemberId) -> Option<Remember
     elections.memory.to_tell(of, whose, term)
 }
 
-/// Processes another member's report.
+/// Processes the report of another member.
 pub(crate) async fn take_in(elections: &Elections, from: MemberId, greeting: &Greeting) {
     let role = elections.engine.role();
     let record = role.membership.membership().get_node(&from);
@@ -174,7 +175,8 @@ pub(crate) async fn take_in(elections: &Elections, from: MemberId, greeting: &Gr
     }
 }
 
-/// Checks whether this member has all that another one has recorded of it. If not, it votes for no candidate from now on.
+/// Checks whether this member has all entries and votes that another member has recorded of it. If not, it votes for no candidate from now
+/// on.
 async fn heed(elections: &Elections, from: MemberId, told: Remembered) {
     let (raft, starts) = (&elections.engine.raft, &elections.engine.starts);
     let _one_at_a_time = elections.doubting.lock().await;
@@ -189,7 +191,7 @@ async fn heed(elections: &Elections, from: MemberId, told: Remembered) {
     let in_doubt = |gate: &ElectionGate| gate.doubt(&doubt);
     elections.campaigning.change_gate(raft, in_doubt);
     if let Err(error) = starts.note_doubt(doubt).await {
-        // The log does nothing more, and the engine stops with it.
+        // The log's writer has stopped, and the engine stops with it.
         tracing::error!(%error, "the doubt about the restored data directory cannot be stored");
     }
     tracing::error!("of this member: {found}");

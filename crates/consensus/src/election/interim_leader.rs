@@ -1,20 +1,20 @@
-//! The interim leader: a non-voter that leads for a moment, because its log has the latest end of all.
+//! The interim leader: a non-voter that leads for a short time, because its log has the latest end of all logs.
 //!
-//! A member with a doubt about its log's end ([`super::doubted_tail`]) elects no member whose log ends before those of all others. The
-//! latest end may be a non-voter's: a leader sends entries to all concurrently, and the voters may have lost them in a power
-//! failure, or had no room for them. Then no voter is elected, and a non-voter does not campaign by itself.
+//! A member with a doubt about its log's end ([`super::doubted_tail`]) elects no member whose log ends before those of all others. The log
+//! with the latest end may belong to a non-voter: a leader sends entries to all members concurrently. The voters may have lost the entries
+//! in a power failure, or had no room for them. Then no voter is elected, and a non-voter does not campaign without a request.
 //!
-//! Its entries are not given up, because it is unknown whether they are committed. A leader counts by a new membership as soon as that is
-//! in its log, also for the entries before it. With a voter removed, the member in doubt may have been a quorum alone. With a vote for
-//! the non-voter, the two may have been a quorum. That membership may be lost too. So the non-voter with those entries is asked to
-//! campaign once.
+//! The non-voter's entries are not given up, because they may be committed. A leader uses a new membership as soon as the membership is in
+//! its log, for earlier entries too. If the membership removes a voter, the member in doubt may have been a quorum alone. If the membership
+//! gives the non-voter a vote, the non-voter and the member in doubt may have been a quorum. This membership may be among the lost entries.
+//! So the non-voter with the entries is asked to campaign once.
 //!
-//! This changes only the election. The voters' votes count; each voter checks its log and keeps the
-//! lease that it granted. The engine lets a non-voter campaign only in a leadership transfer, and then declares leases
-//! over. Here no leader has ended its lease, so that flag is removed from the vote requests ([`super::counted_votes`]).
+//! Only the candidate differs from an ordinary election. The voters' votes count; each voter checks its log and keeps the lease that it
+//! granted. The engine lets a non-voter campaign only in a leadership transfer, and then declares leases over. In this case, no leader has
+//! ended its lease. So this declaration is removed from the vote requests ([`super::counted_votes`]).
 //!
-//! The interim leader leads until a voter has what it has, then transfers the leadership as a witness does. It does not move
-//! the quorum to its region, and its mysqld is no primary: the operator's preference for it has not changed.
+//! The interim leader leads until a voter has all of its entries. Then it transfers the leadership, as a witness does. It does not move the
+//! quorum to its region, and its mysqld is no primary, because the operator's preferences have not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,9 +27,11 @@ use crate::calls::{CallError, LogEnd, Question};
 use crate::election::elections::Elections;
 use crate::engine::Fault;
 
-/// The interim leader to ask, by the others' reported logs. None where another member leads, or does not answer and may lead.
-/// Such a leader would learn the candidate's term later and step down needlessly. None either where a voter may be elected.
-/// A log that has what may be lost ends at `needed` or later.
+/// Returns the member to ask to be the interim leader, according to the other members' log ends. A log that ends at `needed` or later has
+/// all entries that may be lost.
+///
+/// Returns `None` if another member leads, or does not answer and so may lead. Such a leader would receive the candidate's term later, and
+/// step down needlessly. Also returns `None` if a voter may be elected.
 pub(crate) fn choose(
     needed: OpId,
     others: &BTreeSet<MemberId>,
@@ -43,7 +45,7 @@ pub(crate) fn choose(
     let has_all = answers
         .iter()
         .filter(|(_, answer)| answer.last >= Some(needed));
-    // A voter that has it campaigns by itself.
+    // A voter that has the entries campaigns without a request.
     if has_all.clone().any(|(id, _)| voters.contains(id)) {
         return None;
     }
@@ -51,12 +53,12 @@ pub(crate) fn choose(
     Some(*id)
 }
 
-/// Asks a member that has been the choice for as long as elections take to be the interim leader.
+/// Asks a member to be the interim leader, after it has been the choice for as long as an election takes.
 #[derive(Debug, Default)]
 pub(crate) struct InterimSearch(Option<(MemberId, Instant)>);
 
 impl InterimSearch {
-    /// The member to ask now, where this one is the choice.
+    /// Returns the member to ask now, if any.
     fn due(
         &mut self,
         chosen: Option<MemberId>,
@@ -66,13 +68,13 @@ impl InterimSearch {
         let begun = self.0.filter(|(id, _)| Some(*id) == chosen);
         let (id, since) = begun.or(chosen.map(|id| (id, now))).unzip();
         let due = since.is_some_and(|since| now - since >= patience);
-        // It is asked again after the same time.
+        // If the member is still the choice, it is asked again after the same time.
         let since = if due { Some(now) } else { since };
         self.0 = id.zip(since);
         id.filter(|_| due)
     }
 
-    /// Checks whether an interim leader is needed, and asks it.
+    /// Checks whether an interim leader is needed, and asks one if so.
     pub(crate) async fn go_on(
         &mut self,
         elections: &Elections,
@@ -103,10 +105,11 @@ impl InterimSearch {
     }
 }
 
-/// Campaigns although this member has no vote, because another member that may have lost entries found them only here.
+/// Campaigns although this member has no vote. Another member has requested this: it may have lost entries, and found them only in this
+/// member's log.
 ///
 /// # Errors
-/// [`CallError`] where this member may not do that, or the engine has stopped.
+/// [`CallError`] if this member may not campaign, or the engine has stopped.
 pub(crate) async fn campaign(elections: &Elections) -> Result<(), CallError> {
     let (raft, own) = (&elections.engine.raft, elections.engine.id);
     if let Some(why) = elections.campaigning.gate.stays_out() {
@@ -123,7 +126,7 @@ pub(crate) async fn campaign(elections: &Elections) -> Result<(), CallError> {
     }
     let vote = raft.with_raft_state(|state| *state.vote_ref()).await;
     let vote = vote.map_err(Fault::from).map_err(CallError::new)?;
-    // The engine does nothing if its vote has changed by then.
+    // If the vote has changed by then, the engine does nothing.
     elections
         .interim_term
         .campaigns_in(Term(vote.leader_id.term + 1));

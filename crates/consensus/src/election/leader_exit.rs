@@ -1,13 +1,13 @@
-//! Evidence that the leader's process has exited: a hint about timing only. With it an election
-//! need not wait for missing heartbeats ([`super::early_election`]). Votes and logs decide the election as usual.
+//! Evidence that the leader's process has exited. It affects only the time of an election: the election then need not wait for missing
+//! heartbeats ([`super::early_election`]). Votes and logs decide the election as usual.
 //!
-//! It takes two signs, and this member must observe both itself. First, the leader has closed all of its connections to this member, as
-//! the system does whenever a process ends. Second, the leader's address refuses a new connection, as a system does without a
-//! listener. A vanished host gives neither. A broken connection gives only the first: the leader still answers at its address.
-//! A firewall in between may give both to the members on the other side.
+//! The evidence has two parts, and this member must observe both itself. First, the leader has closed all of its connections to this
+//! member, as the operating system does when a process ends. Second, the leader's address refuses a new connection, as the operating system
+//! does without a listener. If a host fails, neither is observed. If a connection breaks, only the first is observed: the leader still
+//! answers at its address. A firewall between the members may cause both on the members behind it.
 //!
-//! The evidence is about one term, never about a member: a restarted leader leads in a later term or not at all.
-//! The first call of that leader discards it.
+//! The evidence is valid for one term only: a restarted leader leads in a later term or not at all. The first call of that leader discards
+//! the evidence.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -29,14 +29,14 @@ pub struct LedTerm {
 }
 
 impl LedTerm {
-    /// The one that a member follows, if any.
+    /// Returns the leadership that a member follows, if any.
     pub(crate) fn followed(role: &RoleSnapshot, own: MemberId) -> Option<Self> {
         let leader = role.leader.filter(|leader| *leader != own)?;
         let term = role.term;
         Some(Self { leader, term })
     }
 
-    /// The vote that its leader's calls carry and that every follower has stored.
+    /// Returns the vote that the leader's calls carry and that every follower has stored.
     pub(crate) fn vote(self) -> Vote {
         Vote::new_committed(self.term.0, self.leader)
     }
@@ -45,16 +45,16 @@ impl LedTerm {
 /// The evidence about the leader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ExitEvidence {
-    /// It calls, as far as this member knows.
+    /// The leader calls, or no other state was observed.
     #[default]
     None,
-    /// It has closed its connections; its address has not refused yet.
+    /// The leader has closed its connections; its address has not refused a connection yet.
     HungUp(LedTerm),
-    /// Its address refuses as well.
+    /// The leader's address refuses connections as well.
     Exited(LedTerm),
 }
 
-/// See the module documentation.
+/// Holds the evidence about the leader: see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct LeaderExit(watch::Sender<ExitEvidence>);
 
@@ -63,7 +63,7 @@ impl LeaderExit {
         self.0.subscribe()
     }
 
-    /// Changes the evidence where that `applies`.
+    /// Changes the evidence to `to` if `applies` is true for the present evidence.
     fn change(&self, to: ExitEvidence, applies: impl FnOnce(ExitEvidence) -> bool) {
         self.0.send_if_modified(|evidence| {
             let changes = applies(*evidence);
@@ -74,19 +74,19 @@ impl LeaderExit {
         });
     }
 
-    /// The leader has closed all its connections.
+    /// Records that the leader has closed all its connections.
     pub(crate) fn hung_up(&self, led: LedTerm) {
         let is_news = |known| known != ExitEvidence::Exited(led);
         self.change(ExitEvidence::HungUp(led), is_news);
     }
 
-    /// The address of a leader that closed its connections refuses; it has not called since.
+    /// Records that the leader's address refuses connections. Ignored if the leader has called since it closed its connections.
     pub(crate) fn refuses(&self, led: LedTerm) {
         let is_confirmed = |known| known == ExitEvidence::HungUp(led);
         self.change(ExitEvidence::Exited(led), is_confirmed);
     }
 
-    /// This member calls as a leader: it is alive.
+    /// Records that this member calls as a leader, so it is alive.
     pub(crate) fn calls(&self, caller: MemberId) {
         self.change(ExitEvidence::None, |known| match known {
             ExitEvidence::HungUp(led) | ExitEvidence::Exited(led) => led.leader == caller,
@@ -94,16 +94,17 @@ impl LeaderExit {
         });
     }
 
-    /// True if this leader's process is gone, after at most `patience` for both signs.
+    /// Returns true if this leader's process has exited; waits at most `patience` for both parts of the evidence.
     pub(crate) async fn becomes(&self, led: LedTerm, patience: Duration) -> bool {
         let mut evidence = self.0.subscribe();
         let dead = evidence.wait_for(|evidence| *evidence == ExitEvidence::Exited(led));
         tokio::time::timeout(patience, dead).await.is_ok()
     }
 
-    /// Whether a vote request may bypass the lease granted to the leader: that leader is dead, and the request is for the next term.
-    /// No other leader's lease is bypassed, even if this member follows another one before the engine takes the request.
-    /// The leader of that next term already has this member's vote, and a leader of a later term makes the request too old.
+    /// Returns true if a vote request may bypass the lease that was granted to the leader. The leader's process must have exited, and the
+    /// request must be for the next term. No other leader's lease is bypassed, even if this member follows another leader before the engine
+    /// receives the request. A leader of that next term already has this member's vote. With a leader of a later term, the request is too
+    /// old.
     pub(crate) fn releases(&self, asked: &Vote) -> bool {
         match *self.0.borrow() {
             ExitEvidence::Exited(led) => !asked.committed && asked.leader_id.term == led.term.0 + 1,
@@ -112,17 +113,17 @@ impl LeaderExit {
     }
 }
 
-// One member's attempt at an early election ([`super::early_election`]), and the promises that exclude one.
+// One member's attempt at an early election ([`super::early_election`]), and its promises of a vote. A promise excludes an own attempt.
 
-/// The progress of this member's own attempt, and the member to which it yields. Of two members that ask each other concurrently, the
-/// one with the earlier turn proceeds and the other yields; otherwise they would split the votes.
+/// The progress of this member's own attempt, and the member to which it yields. If two members ask each other concurrently, the member
+/// with the earlier turn proceeds and the other one yields. Otherwise they would split the votes.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyAttempt(Mutex<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
     stage: Stage,
-    /// Until when another member goes first, to which this member has promised its vote.
+    /// The time until which another member goes first. This member has promised its vote to that member.
     gives_way_until: Option<Instant>,
 }
 
@@ -135,7 +136,7 @@ enum Stage {
 }
 
 impl EarlyAttempt {
-    /// Begins to ask once no other member goes first.
+    /// Waits until no other member goes first, then begins to ask for votes.
     pub(crate) async fn begin(&self) -> Attempt<'_> {
         loop {
             let until = {
@@ -151,7 +152,8 @@ impl EarlyAttempt {
         }
     }
 
-    /// Promises the vote to another member until `until`; refused where this one is ahead and asks itself, or campaigns already.
+    /// Promises the vote to another member until `until`. Returns false if this member campaigns already, or asks for votes itself and has
+    /// the earlier turn.
     pub(crate) fn promise(&self, is_ahead: bool, until: Instant) -> bool {
         let mut progress = lock(&self.0);
         let may = match progress.stage {
@@ -166,11 +168,11 @@ impl EarlyAttempt {
     }
 }
 
-/// An attempt, until it is dropped.
+/// A running attempt. It ends when it is dropped.
 pub(crate) struct Attempt<'a>(&'a EarlyAttempt);
 
 impl Attempt<'_> {
-    /// True if the vote was promised to no member since. Then it can no longer be promised.
+    /// Returns true if the vote has been promised to no member since the start of the attempt. Then it can no longer be promised.
     pub(crate) fn goes_on(&self) -> bool {
         let mut progress = lock(&self.0.0);
         let goes_on = progress.gives_way_until.is_none();
@@ -235,7 +237,7 @@ mod tests {
             assert_eq!(leader.is(LED_TERM), dead);
             leader.calls(MemberId(1));
             assert!(!leader.is(LED_TERM));
-            // An answer to an earlier attempt.
+            // The refusal belongs to an earlier connection attempt.
             leader.refuses(LED_TERM);
             assert!(!leader.is(LED_TERM));
         }
@@ -292,7 +294,7 @@ mod early_attempt_tests {
         // The yielding member waits.
         let again = second.begin().await;
         assert!(Instant::now() >= until && again.goes_on());
-        // A member that does not ask promises its vote, whatever its position.
+        // A member that does not ask for votes promises its vote, regardless of the turns.
         assert!(first.promise(true, Instant::now() + Duration::from_millis(10)));
     }
 }

@@ -1,6 +1,6 @@
-//! Mock elections: before a promotion, the target asks its prospective voters whether they would elect it.
-//! Nothing is stored or changed. All are measured by the leader's last entry at that moment, the cursor. A target, or a voter of
-//! its region, that does not get the cursor in time refuses. This rule cannot be turned off.
+//! Mock elections: before a promotion, the target asks its prospective voters whether they would elect it. Nothing is stored or changed.
+//! The cursor is the leader's last entry when the mock election starts. The target, and each voter in the target's region, must get the
+//! cursor in time; otherwise it refuses. This rule cannot be turned off.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,7 +30,7 @@ pub struct MockVoteCall {
     pub term: Term,
     /// The leader's last entry when it asked; the candidate has it.
     pub cursor: OpId,
-    /// True if the voter is of the candidate's region, and therefore must have the cursor too.
+    /// True if the voter is in the candidate's region, and therefore must have the cursor too.
     pub must_have_cursor: bool,
     /// How long the voter may wait for the cursor, in milliseconds.
     pub patience_ms: u64,
@@ -41,9 +41,9 @@ pub struct MockVoteCall {
 pub struct MockVote {
     /// The member that was asked for its vote.
     pub voter: MemberId,
-    /// The end of its durable log, if it reported one.
+    /// The end of the voter's durable log, if it reported one.
     pub log_end: Option<OpId>,
-    /// Why it would not elect the target; `None`: it would.
+    /// Why the voter would not elect the target; `None` if it would.
     pub refusal: Option<String>,
 }
 
@@ -54,14 +54,14 @@ pub struct MockElection {
     pub candidate: MemberId,
     /// The leader's last entry when it asked.
     pub cursor: OpId,
-    /// The voter sets that would elect it.
+    /// The voter sets that would elect the candidate.
     pub sets: VoterSets,
     /// The answer of each voter, the candidate included.
     pub votes: Vec<MockVote>,
 }
 
 impl MockElection {
-    /// Whether a majority of every set would elect the candidate, itself among them.
+    /// Returns true if the candidate and a majority of every voter set would elect it.
     pub fn is_won(&self) -> bool {
         let granted = self.votes.iter().filter(|vote| vote.refusal.is_none());
         let granted: BTreeSet<MemberId> = granted.map(|vote| vote.voter).collect();
@@ -85,7 +85,7 @@ impl fmt::Display for MockElection {
     }
 }
 
-/// True if a voter in this term, with a log that ends there, would elect a candidate that has the cursor.
+/// Checks whether a voter in this term, with a log that ends at `log_end`, would elect a candidate that has the cursor.
 pub(crate) fn judge(
     term: Term,
     log_end: Option<OpId>,
@@ -150,7 +150,7 @@ mod tests {
                 Err(Judgement::Lags { by: 10 }),
             ),
             (voter(3, None), true, Err(Judgement::Lags { by: 101 })),
-            // Of another region: it may lag, since the election does not need it to have everything.
+            // This voter is in another region. It may lag, because the election does not need it to have all entries.
             (voter(3, Some((3, 90))), false, Ok(())),
             (voter(2, None), false, Ok(())),
         ];

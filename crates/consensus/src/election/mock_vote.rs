@@ -1,4 +1,4 @@
-//! Runs a mock election: the target asks its voters, and each of them waits for entries in flight.
+//! Runs a mock election: the target asks its voters, and each voter waits for the entries in flight.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::election::mock_election::{
 };
 use crate::engine;
 
-/// How often a lagging member checks again.
+/// Interval between two checks of a lagging member.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Answers a mock vote; waits for entries in flight.
+/// Answers a mock vote. If this member lags, it waits for the entries in flight first.
 pub(crate) async fn vote(elections: &Elections, call: &MockVoteCall) -> MockVote {
     let (raft, own) = (&elections.engine.raft, elections.engine.id);
     let until = Instant::now() + Duration::from_millis(call.patience_ms);
@@ -54,7 +54,7 @@ pub(crate) async fn hold(
             "member {own} has not received the entry yet that adds it to the ring; wait until it has caught up"
         )));
     };
-    // Half of the time for entries in flight, half for the calls.
+    // Half of the time is for entries in flight, the other half for the calls.
     let patience_ms = call.patience_ms / 2;
     let voters: BTreeSet<MemberId> = call.sets.iter().flatten().copied().collect();
     let asked = voters.into_iter().map(|voter| {

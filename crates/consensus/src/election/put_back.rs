@@ -1,22 +1,24 @@
-//! A member with a data directory that was restored to an earlier state: from a disk snapshot or a backup of its virtual machine.
-//! It has lost votes and acknowledged entries, and the directory does not show that. The other members can detect it. Each records in
-//! [`Recorded`] how far each other member had come: from what members report in greetings, and as a leader from acknowledgements.
-//! They send it that record before its Raft starts, and in every greeting.
+//! A member whose data directory was restored to an earlier state, from a disk snapshot or a backup of its virtual machine. The member has
+//! lost votes and acknowledged entries, and the directory does not show that. The other members can detect the loss. Each member records in
+//! [`Recorded`] the latest state of each other member. It takes this state from the greetings and, as a leader, from acknowledgements. The
+//! other members send a member their record of it before its Raft starts, and in every greeting.
 //!
-//! The member itself judges ([`judge`]) by its own log, so a late answer accuses no member: each recorded state was durable here before
-//! it was reported. If the member has less, its log's end is in doubt ([`super::doubted_tail`]). It votes for no candidate until that is
-//! settled, and reports it to all others. Another member with such a record does not wait for that: it counts no vote of a member
-//! whose log ends before the record, and gives it none ([`Recorded::lacks`]).
+//! The member itself compares the records with its own log ([`judge`]). A late answer then causes no false result, because each recorded
+//! state was durable here before it was reported. If the member has less than the records, its log's end is in doubt
+//! ([`super::doubted_tail`]). It votes for no candidate until the doubt is settled, and reports it to all others. A member that has such a
+//! record does not wait for the report. It counts no vote of the restored member while that member's log ends before the record, and does
+//! not vote for it ([`Recorded::lacks`]).
 //!
 //! # Monotonic state
 //!
-//! The term of the stored vote, and the entries that the leader of that term had acknowledged ([`Standing`]). Votes and entries are
-//! durable before they are sent, so no power failure removes them. A leader never truncates what a follower took from it. A later leader
-//! may, and then the term is later. So the term counts before the end. An end of an earlier term than the vote's is not recorded from
-//! the member's own report: that term's leader may be about to truncate it.
+//! The state is the term of the stored vote, and the last entry that the member had acknowledged to the leader of that term ([`Standing`]).
+//! Votes and entries are durable before they are sent, so no power failure removes them. A leader never truncates entries that a follower
+//! accepted from it. A later leader may truncate them, and then the term is later. So states are compared by term first, then by entry. If
+//! the last entry is of an earlier term than the vote, the member's own report of it is not recorded. The leader of the vote's term may be
+//! about to truncate it.
 //!
-//! A smaller state is no sign where a recorded doubt covers it: the member reports the term, and receivers drop their record up
-//! to it. Acknowledgements before a quorum repair do not count either.
+//! A smaller state is no evidence of a restore if the member has recorded a doubt that covers it. The member reports the term of the doubt,
+//! and receivers drop their records up to that term. Acknowledgements before a quorum repair do not count either.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,15 +27,15 @@ use raft_types::{DoubtedTail, FileStarts, Incarnation, MemberId, OpId, Standing,
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a member reports about itself to another one.
+/// A member's report about itself to another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// How far it has come.
+    /// The state that the member has reached.
     pub standing: Standing,
-    /// Since its start its log was in doubt, for entries of this term or an earlier one.
+    /// The term of a doubt about the member's log since its start: entries of this term or an earlier one may be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubted: Option<u64>,
-    /// Since its start it has detected that its data directory was restored.
+    /// Set if the member has detected since its start that its data directory was restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub put_back: Option<PutBack>,
 }
@@ -41,13 +43,13 @@ pub struct Report {
 /// A record about the receiver of this message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// How far the receiver had come, at least.
+    /// The state that the receiver had reached at least.
     pub standing: Standing,
-    /// The sender's term. The receiver may have continued with the ring unseen.
+    /// The sender's term. The receiver may have continued with the ring without the sender.
     pub term: u64,
 }
 
-/// A data directory was restored to an earlier state.
+/// The data directory was restored to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error(
     "its data directory was put back to an earlier state (a snapshot, a backup), or was copied: member {told_by} knows that it had \
@@ -55,16 +57,17 @@ pub struct Remembered {
      the runbook data-directory-put-back"
 )]
 pub struct PutBack {
-    /// The member that has recorded what it had.
+    /// The member that has recorded the earlier state.
     pub told_by: MemberId,
-    /// What it had, at least.
+    /// The state before the restore, at least.
     pub had: Standing,
-    /// Its state after the restore.
+    /// The state after the restore.
     pub has: Standing,
 }
 
-/// The doubt of a log with this standing, by what others have recorded of its member; nothing where it has all of that. Up to the term
-/// `explained`, the reason for missing entries is known: a doubt, or a repair that [gave them up](given_up).
+/// Returns the doubt about a log in the state `own`, by the records `told` of other members. Returns `None` if the log has everything that
+/// is recorded. Up to the term `explained`, the reason for missing entries is known: an earlier doubt, or a repair that [gave the entries
+/// up](given_up).
 pub fn judge(
     own: Standing,
     explained: Option<u64>,
@@ -89,21 +92,22 @@ pub fn judge(
     Some((found, doubt))
 }
 
-/// Distance of a repair's term from the latest observed term: members that did not answer may have seen later ones. Elections never reach
-/// such a term: at one per 100 ms, it takes 19 days without an entry.
+/// Distance of a repair's term from the latest observed term, because members that did not answer may have seen later terms. Elections
+/// never reach such a term: at one election per 100 ms, that takes 19 days without an entry.
 pub const TERM_LEAP: u64 = 1 << 24;
 
-/// The lowest term that only a repair can reach in a ring with a log that ends here.
+/// Returns the lowest term that only a repair can reach, in a ring with a log that ends at `log_end`.
 pub fn leap_from(log_end: Option<OpId>) -> u64 {
     log_end.map_or(0, |last| last.term) + TERM_LEAP
 }
 
-/// The latest term that a repair gave up, by the end to which the ring has continued.
+/// Returns the latest term that a repair gave up; `gone_on_to` is the end of the ring's log after the repair.
 pub fn given_up(gone_on_to: Option<OpId>) -> Option<u64> {
     gone_on_to?.term.checked_sub(TERM_LEAP)
 }
 
-/// How far the other members have come, as far as this one knows; clones share it. In memory only: empty after each start.
+/// The states of the other members, as this member has recorded them. Clones share the records. They are in memory only, so they are empty
+/// after each start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recorded(Arc<Mutex<BTreeMap<MemberId, Known>>>);
 
@@ -115,7 +119,7 @@ struct Known {
 }
 
 impl Recorded {
-    /// The member with this data directory has acknowledged up to `standing` to the leader of that term.
+    /// Records that the member with this data directory has acknowledged `standing` to the leader of that term.
     pub(crate) fn acknowledged(&self, member: MemberId, whose: Incarnation, standing: Standing) {
         let mut known = lock(&self.0);
         let known = known.entry(member).or_insert(Known::nothing_of(whose));
@@ -125,7 +129,7 @@ impl Recorded {
         known.standing = known.standing.max(standing);
     }
 
-    /// The member with this data directory reports this of itself. Returns the message for the operator, if that is new.
+    /// Records the report of the member with this data directory about itself. Returns a message for the operator if the report is new.
     pub(crate) fn heard(
         &self,
         member: MemberId,
@@ -146,14 +150,14 @@ impl Recorded {
         report.put_back.filter(|_| before != report.put_back)
     }
 
-    /// The state required of the member with this data directory in a ring that has reached this term.
+    /// Returns the state that the member with this data directory must have, in a ring that has reached this term.
     fn of(&self, member: MemberId, whose: Incarnation, term: u64) -> Option<Standing> {
         let known = lock(&self.0).get(&member).copied()?;
         let counts = known.incarnation == whose && known.standing.term + TERM_LEAP > term;
         counts.then_some(known.standing)
     }
 
-    /// The record to send to it.
+    /// Returns the record to send to the member.
     pub(crate) fn to_tell(
         &self,
         member: MemberId,
@@ -164,7 +168,7 @@ impl Recorded {
         Some(Remembered { standing, term })
     }
 
-    /// The recorded end that a member's log lacks: none of its votes is counted, and it gets none.
+    /// Returns the recorded end that a member's log lacks. The member's votes do not count then, and no votes are given to it.
     pub(crate) fn lacks(
         &self,
         member: MemberId,
@@ -176,7 +180,7 @@ impl Recorded {
         standing.end.filter(|known| end < Some(*known))
     }
 
-    /// True if the member with this data directory reports that it was restored.
+    /// Returns the restore that the member with this data directory has reported, if any.
     pub(crate) fn put_back(&self, member: MemberId, whose: Incarnation) -> Option<PutBack> {
         let known = lock(&self.0).get(&member).copied()?;
         known.put_back.filter(|_| known.incarnation == whose)
@@ -193,17 +197,17 @@ impl Known {
     }
 }
 
-/// Detected by this member about itself since its start.
+/// What this member has detected about its own data directory since its start.
 #[derive(Debug)]
 pub(crate) struct OwnPast(Mutex<(Option<u64>, Option<PutBack>)>);
 
 impl OwnPast {
-    /// For a member with a log that has this doubt at its start.
+    /// Creates the state of a member whose log has this doubt at its start.
     pub(crate) fn new(doubt: Option<DoubtedTail>) -> Self {
         Self(Mutex::new((doubt.map(|doubt| doubt.term), None)))
     }
 
-    /// Its data directory was restored, and that is stored in its log.
+    /// Records that the data directory was restored. The log has stored this already.
     pub(crate) fn found(&self, found: PutBack, doubt: DoubtedTail) {
         let mut past = lock(&self.0);
         *past = (past.0.max(Some(doubt.term)), Some(found));
@@ -217,7 +221,7 @@ impl OwnPast {
         lock(&self.0).1
     }
 
-    /// What it reports to others.
+    /// Returns this member's report to others.
     pub(crate) fn report(&self, log: &dyn FileStarts) -> Option<Report> {
         let standing = log.standing()?;
         let (doubted, put_back) = *lock(&self.0);
@@ -343,9 +347,9 @@ mod tests {
         };
         memory.heard(FOLLOWER, whose, &report(at(5, (4, 100))));
         let known = memory.to_tell(FOLLOWER, whose, 5).unwrap().standing;
-        // The leader of term 5 truncates it to the end of the common part.
+        // The leader of term 5 truncates the log to the end of the common part.
         assert_eq!(judge(at(5, (4, 90)), None, &[told(known, 5)]), None);
-        // A late report removes nothing.
+        // A late report does not lower a record.
         memory.heard(FOLLOWER, whose, &report(at(5, (5, 120))));
         memory.heard(FOLLOWER, whose, &report(at(5, (5, 110))));
         memory.acknowledged(FOLLOWER, whose, at(5, (5, 115)));
@@ -368,11 +372,11 @@ mod tests {
         let (memory, whose) = (Recorded::default(), Incarnation::random());
         memory.acknowledged(FOLLOWER, whose, at(5, (5, 90)));
         assert!(memory.to_tell(FOLLOWER, whose, 5).is_some());
-        // The state of another data directory.
+        // A record of another data directory does not count.
         assert_eq!(memory.to_tell(FOLLOWER, Incarnation::random(), 5), None);
-        // The state before a repair of the quorum.
+        // A record from before a quorum repair does not count.
         assert_eq!(memory.to_tell(FOLLOWER, whose, 5 + TERM_LEAP), None);
-        // State covered by a doubt of which it knew itself.
+        // A report of a doubt explains the smaller state.
         let report = Report {
             standing: at(5, (5, 70)),
             doubted: Some(5),
@@ -381,7 +385,7 @@ mod tests {
         memory.heard(FOLLOWER, whose, &report);
         let known = memory.to_tell(FOLLOWER, whose, 5).unwrap().standing;
         assert_eq!(known, at(5, (5, 70)));
-        // It rejoins under its number, with an empty directory.
+        // The member rejoins under its number, with an empty directory.
         memory.acknowledged(FOLLOWER, Incarnation::default(), Standing::default());
         assert_eq!(memory.to_tell(FOLLOWER, whose, 5), None);
     }

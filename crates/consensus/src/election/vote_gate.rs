@@ -1,16 +1,15 @@
-//! For which candidates this member may vote; checked where vote requests arrive (`inbound`). While the end of its log is in doubt
-//! (`doubted_tail`), it does not campaign (`campaign`). It votes only for members with all that it may have acknowledged. It may
-//! also rejoin a ring that has committed more than its log has (`returning`).
+//! Decides for which candidates this member may vote. Incoming vote requests are checked here (`calls::inbound`). While the end of the log
+//! is in doubt (`doubted_tail`), the member does not campaign (`campaign`). It then votes only for members that have all entries that it
+//! may have acknowledged. The gate also covers a member that rejoins a ring which has committed more than its log has.
 //!
 //! # What others have committed
 //!
-//! A member receives it when it rejoins and asks (`returning`). The first call of a later term also gives it, if only a repair leaps
-//! to that term: then a log must have the entry of the repair.
+//! A member that rejoins asks the other members for the end that the ring has committed. The first call of a later term reports that end
+//! too, if only a quorum repair can reach that term. A log must then have the entry of the repair.
 //!
-//! In a ring without a repair this blocks no election: a log that lacks committed entries wins none.
-//! After the repair of a lost quorum it does. The lost members are a quorum of the membership in their own logs. Two of them could
-//! return, receive how far the ring has come, and lose contact before they get its entries. They would elect one of
-//! themselves and split the ring.
+//! In a ring without a repair, this rule blocks no election, because a log that lacks committed entries wins none. After a quorum repair,
+//! the rule is needed: the lost members are a quorum of the membership in their own logs. Two of them could return, receive the ring's
+//! committed end, and lose contact before they get its entries. They would elect one of themselves and split the ring.
 
 use std::sync::Mutex;
 
@@ -21,29 +20,29 @@ use tokio::sync::Notify;
 /// For which candidates this member may vote at the moment.
 #[derive(Debug)]
 pub(crate) struct ElectionGate {
-    /// A log that ends here or later is known to have all that this member may have acknowledged; `None`: its own has.
+    /// A log that ends here or later has all entries that this member may have acknowledged; `None` if the own log has them.
     needed: Mutex<Option<OpId>>,
-    /// The end committed elsewhere that was not here when it was reported; `None`: nothing.
+    /// The end that other members have committed, and that the own log lacked when it was reported; `None` if it lacks nothing.
     committed: Mutex<Option<OpId>>,
-    /// Notified by [`Self::told`]: the own log may lack something. One task waits.
+    /// Notified by [`Self::told`], because the own log may lack entries. Only one task may wait.
     pub(crate) told: Notify,
 }
 
 /// Why a vote is not granted, or why this member does not campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Withheld {
-    /// The own log's end is in doubt, up to the end that a log must have.
+    /// The own log's end is in doubt. A log must have the entries up to this one.
     #[error(
         "the end of its log may lack acknowledged entries, which were damaged and cut off, not synced when its host stopped, or gone with \
          a data directory that was put back to an earlier state: it neither votes nor campaigns until it has every entry that the leader, or all other members, report (now up to {0})"
     )]
     DoubtedTail(OpId),
-    /// The candidate has acknowledged more than its log has, at least up to here.
+    /// The candidate has acknowledged more than its log has now, at least up to this entry.
     #[error(
         "the candidate's log has had {0}, and lacks it now: its data directory was put back to an earlier state"
     )]
     PutBack(OpId),
-    /// Others have committed entries that the log lacks, up to here.
+    /// Other members have committed entries up to this one, and the log lacks them.
     #[error(
         "the ring has gone on to {0} without it, and it votes for no member whose log does not go that far"
     )]
@@ -51,7 +50,7 @@ pub(crate) enum Withheld {
 }
 
 impl ElectionGate {
-    /// For a member with a log that has this doubt about its end.
+    /// Creates the gate of a member whose log has this doubt about its end.
     pub(crate) fn new(doubt: Option<&DoubtedTail>) -> Self {
         Self {
             needed: Mutex::new(doubt.map(DoubtedTail::settled_from)),
@@ -60,60 +59,61 @@ impl ElectionGate {
         }
     }
 
-    /// Why a candidate with a log that ends there gets no vote; `None`: ask the engine.
+    /// Returns why a candidate gets no vote if its log ends at `candidate`; `None` if the engine decides.
     pub(crate) fn withholds(&self, candidate: Option<OpId>) -> Option<Withheld> {
         let lacks = |end: &OpId| candidate < Some(*end);
         let doubt = self.needed().filter(lacks).map(Withheld::DoubtedTail);
         doubt.or(self.committed().filter(lacks).map(Withheld::RingGoesOn))
     }
 
-    /// Why this member must not campaign, even when ordered to.
+    /// Returns why this member must not campaign, even on an order; `None` if it may.
     pub(crate) fn stays_out(&self) -> Option<Withheld> {
         self.withholds(None)
     }
 
-    /// Why a leader of this term is not followed: an entry of a later term is committed elsewhere, so it was deposed, possibly without
-    /// its knowledge. `None`: ask the engine.
+    /// Returns why this member does not follow a leader of this term; `None` if the engine decides. The reason is an entry of a later term
+    /// that other members have committed: the leader was replaced, possibly without its knowledge.
     pub(crate) fn passes_over(&self, term: u64) -> Option<OpId> {
         self.committed().filter(|told| term < told.term)
     }
 
-    /// Another member reports that the ring has committed up to here: candidates that lack it get no vote.
+    /// Records that the ring has committed up to `committed`, as another member reports. Candidates without this entry get no vote.
     pub(crate) fn told(&self, committed: OpId) {
         let mut told = lock(&self.committed);
         *told = (*told).max(Some(committed));
         self.told.notify_one();
     }
 
-    /// The own log ends here.
+    /// Records that the own log ends at `end`.
     pub(crate) fn goes_to(&self, end: Option<OpId>) {
         let mut told = lock(&self.committed);
         *told = told.filter(|committed| end < Some(*committed));
     }
 
-    /// The end committed elsewhere that was not here when it was reported.
+    /// Returns the end that other members have committed, and that the own log lacked when it was reported.
     pub(crate) fn committed(&self) -> Option<OpId> {
         *lock(&self.committed)
     }
 
-    /// A log that ends here or later has all that may be lost here. Each such end is enough by itself, so the lowest counts.
+    /// Records that a log which ends at `end` or later has all entries that may be lost here. Each such end is sufficient alone, so the
+    /// lowest one counts.
     pub(crate) fn enough(&self, end: OpId) {
         let mut needed = lock(&self.needed);
         *needed = needed.map(|needed| needed.min(end));
     }
 
-    /// The own log's end is in doubt from now on, if it was not before.
+    /// Records that the own log's end is in doubt from now on.
     pub(crate) fn doubt(&self, doubt: &DoubtedTail) {
         let mut needed = lock(&self.needed);
         *needed = (*needed).max(Some(doubt.settled_from()));
     }
 
-    /// The end that a log must have; `None` when nothing is in doubt.
+    /// Returns the end that a log must have; `None` if nothing is in doubt.
     pub(crate) fn needed(&self) -> Option<OpId> {
         *lock(&self.needed)
     }
 
-    /// The own log has all that was in doubt.
+    /// Records that the own log has all entries that were in doubt.
     pub(crate) fn settled(&self) {
         *lock(&self.needed) = None;
     }
@@ -128,7 +128,7 @@ mod tests {
         let gate = ElectionGate::new(Some(&DoubtedTail::of_term(3)));
         let id = OpId::new;
         let withheld = |needed| Some(Withheld::DoubtedTail(needed));
-        // Nothing is known yet: only an entry of a later term shows that a log has everything.
+        // No answers have arrived yet: only an entry of a later term shows that a log has everything.
         assert_eq!(gate.withholds(None), withheld(id(4, 0)));
         assert_eq!(gate.withholds(Some(id(3, 900))), withheld(id(4, 0)));
         assert_eq!(gate.withholds(Some(id(4, 7))), None);

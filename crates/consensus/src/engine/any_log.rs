@@ -1,5 +1,6 @@
-//! Any log over which a member is started, as one type. Openraft is generic over its log storage and compiles its whole loop for
-//! each. Over this type it is compiled once, with this crate, and not with every program that starts members over its own log.
+//! One type for every log over which a member can be started. Openraft is generic over its log storage, and its whole loop is compiled for
+//! each log type. With this type, the loop is compiled only once, in this crate. It is not compiled again in every program that starts
+//! members.
 
 use std::fmt::Debug;
 use std::io;

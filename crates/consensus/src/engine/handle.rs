@@ -1,4 +1,4 @@
-//! One running engine, and what all tasks of its member need of it: its number and timers, its commit mark, and why it stopped.
+//! One running engine, with the state that all tasks of its member need: its number and timers, its commit mark, and why it stopped.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,7 +16,7 @@ use crate::config::Timers;
 use crate::engine::{self, Engine, Fault, RoleSnapshot};
 use crate::state_machine::CommitMark;
 
-/// A leader that is silent for this many leases is no longer named.
+/// Number of leases after which a silent leader is no longer reported.
 pub(crate) const SILENT: u32 = 2;
 
 /// The engine of one member.
@@ -30,15 +30,15 @@ pub(crate) struct EngineHandle {
     /// The log as a sequence of files.
     pub(crate) starts: Arc<dyn FileStarts>,
     pub(crate) heard: LastHeard,
-    /// Why this member stopped its engine itself.
+    /// Why this member stopped its engine itself, if it did.
     pub(crate) failed: OnceLock<Fault>,
-    /// Why it has stopped.
+    /// Why the engine has stopped.
     pub(crate) fault: FirstFault,
 }
 
 impl EngineHandle {
-    /// The current role. A leader that has been silent for two leases is no longer named: by then others
-    /// may have elected another.
+    /// Returns the current role. A leader that has been silent for two leases is not included, because other members may have elected
+    /// another leader by then.
     pub(crate) fn role(&self) -> RoleSnapshot {
         let mut role = engine::role(&self.raft);
         let silent = !self.heard.within(self.timers.lease * SILENT);
@@ -47,7 +47,7 @@ impl EngineHandle {
     }
 }
 
-/// Why a member has stopped; the first reason stays.
+/// Why a member has stopped. Only the first reason is kept.
 #[derive(Debug, Default)]
 pub(crate) struct FirstFault(watch::Sender<Option<Fault>>);
 
@@ -74,24 +74,24 @@ impl FirstFault {
     }
 }
 
-// The last call of the leader. The engine still names a leader that has long been silent.
+// The last call of the leader. It is recorded here, because the engine still reports a leader that has been silent for long.
 
-/// The time of the last accepted call of a leader, if there was one; clones share it.
+/// The time of the last accepted call of a leader, or `None`. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LastHeard(Arc<Mutex<Option<Instant>>>);
 
 impl LastHeard {
-    /// A call was accepted just now.
+    /// Records that a call is accepted now.
     pub(crate) fn now(&self) {
         *lock(&self.0) = Some(Instant::now());
     }
 
-    /// How long ago the last call was accepted.
+    /// Returns how long ago the last call was accepted.
     pub(crate) fn age(&self) -> Option<Duration> {
         lock(&self.0).map(|at| at.elapsed())
     }
 
-    /// True if a call was accepted less than this long ago.
+    /// Returns true if a call was accepted less than `age` ago.
     pub(crate) fn within(&self, age: Duration) -> bool {
         self.age().is_some_and(|heard| heard < age)
     }
@@ -99,10 +99,10 @@ impl LastHeard {
 
 // The essential tasks of a member: its engine and its own tasks. The member stops without them.
 
-/// How often the engine is checked, in case its end was missed.
+/// Interval between two checks of the engine, in case its end was not observed.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Runs a task and stops the engine if it panics. A member that still led or voted without the task would block the
+/// Runs a task, and stops the engine if the task panics. Without the task, this member might still lead or vote. It would then block
 /// members that can do all of the work.
 pub(crate) async fn essential(
     engine: Arc<EngineHandle>,
@@ -115,12 +115,12 @@ pub(crate) async fn essential(
     tracing::error!("{what} has panicked: the member stops");
     let _ = engine.failed.set(Fault::Panicked);
     engine.fault.publish(Fault::Panicked);
-    // Not awaited here: a full disk may delay it, and the caller that ends the member must be able to proceed.
+    // The shutdown is not awaited: a full disk may delay it, and the caller that ends the member must proceed.
     tokio::spawn(async move { engine.raft.shutdown().await });
 }
 
-/// Waits until the engine has stopped, then publishes why. Its metrics freeze when it panics, so it is checked when the metrics end
-/// and periodically.
+/// Waits until the engine has stopped, then publishes the reason. If the engine panics, its metrics may stay unchanged. So the engine is
+/// checked periodically, too, not only when the metrics end.
 pub(crate) async fn supervise(engine: Arc<EngineHandle>) {
     let raft = &engine.raft;
     let mut metrics = raft.server_metrics();

@@ -1,5 +1,5 @@
-//! The engine under its own name, and owned copies of its metrics, which are read only
-//! here: a guard on them held across an await would stop the engine's loop.
+//! The project's name for the engine, and owned copies of its metrics. Only this module reads the metrics: a read guard held across an
+//! await would stop the engine's loop.
 
 pub(crate) mod any_log;
 pub(crate) mod handle;
@@ -27,14 +27,14 @@ pub struct RoleSnapshot {
     pub(crate) state: ServerState,
     /// The latest term that the member has seen.
     pub term: Term,
-    /// The leader of that term, if known.
+    /// The leader of the term, if known.
     pub leader: Option<MemberId>,
-    /// The newest membership of its log.
+    /// The newest membership of the member's log.
     pub membership: Arc<StoredMembership>,
 }
 
 impl RoleSnapshot {
-    /// The voter sets in force; a commit and an election need a majority of each.
+    /// Returns the voter sets in force. A commit and an election need a majority of each.
     pub fn voter_sets(&self) -> &[BTreeSet<MemberId>] {
         self.membership.membership().get_joint_config()
     }
@@ -45,20 +45,20 @@ impl RoleSnapshot {
         nodes.map(|(id, record)| (*id, record.clone())).collect()
     }
 
-    /// All members of the membership but this one.
+    /// Returns all members of the membership except this one.
     pub fn others(&self, own: MemberId) -> impl Iterator<Item = (MemberId, &MemberRecord)> {
         let nodes = self.membership.nodes();
         let others = nodes.filter(move |(id, _)| **id != own);
         others.map(|(id, record)| (*id, record))
     }
 
-    /// The leader, if it is another member than this one.
+    /// Returns the leader, if another member leads.
     pub fn other_leader(&self, own: MemberId) -> Option<(MemberId, &MemberRecord)> {
         self.others(own).find(|(id, _)| Some(*id) == self.leader)
     }
 
-    /// A member other than `own` that is the only voter, or may still consider itself so: it is a voter set of an
-    /// uncommitted membership, and perhaps the only one of the membership before.
+    /// Returns a member other than `own` that is the only voter, or may still consider itself the only voter. In the second case, the
+    /// member alone is a voter set of an uncommitted membership. This set may be the only one of the previous membership.
     pub(crate) fn another_alone(&self, own: MemberId, mark: Option<OpId>) -> Option<MemberId> {
         let sets = self.voter_sets();
         let changed_at = self.membership.log_id().map(|at| at.index);
@@ -72,7 +72,7 @@ impl RoleSnapshot {
         })
     }
 
-    /// Whether `member` is the only voter.
+    /// Returns true if `member` is the only voter.
     pub(crate) fn is_alone(&self, member: MemberId) -> bool {
         let sets = self.voter_sets();
         !sets.is_empty() && sets.iter().all(|set| set.iter().eq([&member]))
@@ -90,10 +90,10 @@ pub(crate) fn role(raft: &Engine) -> RoleSnapshot {
     }
 }
 
-/// Waits until the role is as `wanted`.
+/// Waits until `wanted` is true for the role.
 ///
 /// # Errors
-/// The engine has stopped before.
+/// The engine stops before that.
 pub(crate) async fn role_when(
     raft: &Engine,
     wanted: impl Fn(&RoleSnapshot) -> bool,
@@ -110,18 +110,18 @@ pub(crate) async fn role_when(
     }
 }
 
-/// The engine's log and, on a leader, the others' progress.
+/// The state of the engine's log and, on a leader, the progress of the other members.
 #[derive(Debug, Clone)]
 pub struct ProgressSnapshot {
     /// The last entry of the log.
     pub last_log: Option<OpId>,
-    /// The last entry that is applied, so committed.
+    /// The last entry that is applied, and therefore committed.
     pub applied: Option<OpId>,
     /// The last entry that is purged.
     pub purged: Option<OpId>,
-    /// How far each other member's log is known to be durable and equal; none on a follower.
+    /// For each other member, the last entry that its log durably shares with this log. Empty on a follower.
     pub(crate) matched: BTreeMap<MemberId, Option<OpId>>,
-    /// How long ago the last call was sent that the member has answered.
+    /// For each other member, how long ago the last call that it answered was sent.
     pub(crate) answered: BTreeMap<MemberId, Option<Duration>>,
 }
 
@@ -147,9 +147,9 @@ pub(crate) fn progress(raft: &Engine) -> ProgressSnapshot {
     }
 }
 
-// Why a member's engine stopped, with the operator's next step.
+// Why a member's engine stopped. The messages include the operator's next step.
 
-/// The engine has stopped, and why.
+/// Why the engine has stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The log storage failed, with its error as text. Acknowledged entries are durable; later ones may not be.
@@ -158,7 +158,7 @@ pub enum Fault {
     /// A broken invariant in the engine, or in a task of the member.
     #[error("a part of the member has panicked; keep its log output and start it again")]
     Panicked,
-    /// The ring holds another entry as committed than this member does.
+    /// The ring has committed another entry at an index where this member has committed one.
     #[error(
         "entry {ours} is committed here, and the ring's leader has {theirs} in its place: the quorum was repaired without this member; start it again, and it cuts its log back to where it agrees with the ring"
     )]
@@ -183,7 +183,7 @@ impl From<Fatal<TypeConfig>> for Fault {
     }
 }
 
-/// The fault of a failed call to the engine that has no other errors.
+/// Converts the error of an engine call that cannot fail in other ways.
 impl From<RaftError<TypeConfig>> for Fault {
     fn from(error: RaftError<TypeConfig>) -> Self {
         match error {
@@ -221,7 +221,7 @@ mod tests {
         let four = Some(MemberId(4));
         assert_eq!(alone(&[&[4]], 4), four);
         assert_eq!(alone(&[&[4]], 5), four);
-        // It may still have the membership before, and be alone in it.
+        // Member 4 may still have the previous membership, and be its only voter.
         assert_eq!(alone(&[&[4], &[1, 2, 3]], 4), four);
         assert_eq!(alone(&[&[4], &[1, 2, 3]], 5), None);
         assert_eq!(alone(&[&[1]], 4), None);

@@ -1,21 +1,22 @@
-//! The engine's network: one adapter over any network with which a member is started. It passes the engine's calls on, and lets two
-//! observers see and change them. An observer keeps what it has seen, decides, and sends nothing itself.
+//! The engine's network: an adapter over any network with which a member is started. It passes the engine's calls on. Two observers can
+//! read and change the calls. An observer records and decides, and sends nothing itself.
 //!
-//! The order is fixed. Of a request:
+//! The order is fixed. For a request:
 //!
-//! 1. [`Contacts::may_send`]: a leader without a quorum holds its streams back.
-//! 2. [`StreamContact::sends`](crate::lease::contacts::StreamContact::sends) notes the time of a heartbeat, after that wait: a lease
-//!    counts from there.
-//! 3. [`AskedVoter::asks`] changes what a vote request declares; [`AskedVoter::is_late`] turns a pre-vote into a request for the vote.
+//! 1. [`Contacts::may_send`]: a leader without a quorum delays its streams.
+//! 2. [`StreamContact::sends`](crate::lease::contacts::StreamContact::sends) records the time of a heartbeat. It follows the delay, because
+//!    a lease counts from this time.
+//! 3. [`AskedVoter::asks`] changes the declaration in a vote request. [`AskedVoter::is_late`] turns a pre-vote into a vote request.
 //!
-//! Of its answer:
+//! For the answer to the request:
 //!
 //! 1. [`AskedVoter`] checks whether a vote counts, and replaces votes that the engine must not receive.
-//! 2. [`StreamContact::answered`](crate::lease::contacts::StreamContact::answered) sees the answer as the engine receives it.
+//! 2. [`StreamContact::answered`](crate::lease::contacts::StreamContact::answered) receives the same answer as the engine.
 //!
-//! Networks that answer or reroute requests themselves are no observers, and are below it: [`crate::log_probe`], and the proxies.
+//! Networks that answer or redirect requests themselves are not observers. They are below this adapter: [`crate::log_probe`], and the
+//! proxies.
 //!
-//! Openraft is generic over its network, as over its log. Over this type it is compiled once: see [`super::any_log`].
+//! Openraft is generic over its network, as it is over its log. With this adapter, it is compiled only once: see [`super::any_log`].
 
 use std::sync::Arc;
 
@@ -200,7 +201,7 @@ mod tests {
     const OTHER: MemberId = MemberId(2);
     const LEASE: Duration = Duration::from_secs(60);
 
-    /// A voter with this vote: it follows that leader, and grants that candidate's requests.
+    /// A voter with this stored vote. It follows the vote's leader, and grants the requests of the vote's candidate.
     #[derive(Clone, Copy)]
     struct Follower(Vote);
 
@@ -271,7 +272,7 @@ mod tests {
         RPCOption::new(Duration::from_secs(1))
     }
 
-    /// The answer to one request of the leader of this term.
+    /// Returns the answer to one request of the leader of this term.
     async fn append(client: &mut EngineClient, term: u64) -> StreamAppendResult<TypeConfig> {
         let request = AppendEntriesRequest {
             vote: Vote::new_committed(term, OWN),

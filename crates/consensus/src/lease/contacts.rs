@@ -1,9 +1,9 @@
-//! When each member last answered a heartbeat, and how long it then elects no other leader: the basis of a leader's lease.
-//! It observes the heartbeats that the engine sends ([`crate::engine::network`]) and whether entries are accepted.
+//! The basis of a leader's lease: when each member last answered a heartbeat, and for how long the member then elects no other leader. This
+//! module observes the heartbeats that the engine sends ([`crate::engine::network`]), and whether entries are accepted.
 //!
-//! The engine's own clock for this is too generous. An answer to one request of its stream counts for
-//! every request with the same last entry, also for one sent a moment ago. A leader that was stopped for longer than
-//! its lease, and finds an old answer waiting, would serve reads although another member leads by then.
+//! The engine's own clock for this is too generous. In a stream, the engine counts one answer for every request with the same last entry,
+//! even for a request that was sent later. Consider a leader that was stopped for longer than its lease and then finds an old answer in its
+//! queue. With the engine's clock, it would serve reads although another member may lead by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -18,16 +18,17 @@ use tracing::warn;
 use crate::lease::promise::PromisedLease;
 use crate::log_probe::{Lane, RpcResult};
 
-/// How many failures to send entries it takes until heartbeats alone do not count.
+/// After this number of failures to send entries, heartbeats alone no longer count as answers.
 const FAILURES: u32 = 2;
 
-/// One member's contacts; clones are the same.
+/// The contacts of one member with the others. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contacts {
     met: Arc<Mutex<BTreeMap<MemberId, Met>>>,
-    /// While this is set, nothing is sent to followers; see [`super::leadership::is_quiet`].
+    /// While this is true, nothing is sent to followers; see [`super::leadership::is_quiet`].
     quiet: watch::Sender<bool>,
-    /// Unknown leases of members must be requested, as when one of them has answered. One task waits.
+    /// Notified when unknown leases must be requested, for example after a member with an unknown lease has answered. Only one task may
+    /// wait.
     pub(crate) unpromised: Arc<Notify>,
 }
 
@@ -40,20 +41,20 @@ struct Met {
     failed_entries: FailedEntries,
 }
 
-/// Failures to send entries to a member since it last took some, or a heartbeat to it failed.
+/// Failures to send entries to a member, since the last accepted entry or the last failed heartbeat.
 #[derive(Debug, Clone, Copy, Default)]
 struct FailedEntries {
     times: u32,
-    /// When they were [`FAILURES`].
+    /// The time when the number of failures reached [`FAILURES`].
     since: Option<Instant>,
     reported: bool,
 }
 
-/// A member that is stopped still answers heartbeats for a moment.
+/// The failures are reported after this time, because a member that stops still answers heartbeats for a short time.
 const REPORTED_AFTER: Duration = Duration::from_secs(5);
 
 impl FailedEntries {
-    /// True once.
+    /// Returns true once, when the failures must be reported.
     fn is_to_be_reported(&mut self) -> bool {
         let lasts = self
             .since
@@ -62,33 +63,33 @@ impl FailedEntries {
     }
 }
 
-/// The answer on which a leader's lease rests: the last one that makes a majority of each voter set.
+/// The answer on which a leader's lease depends: the last answer that completes a majority of each voter set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuorumContact {
-    /// How long ago its heartbeat was sent.
+    /// How long ago the answered heartbeat was sent.
     pub(crate) age: Duration,
-    /// For how long it counts: the shorter one of the leader's lease and the voter's.
+    /// How long the answer counts: the shorter of the leader's lease and the voter's lease.
     pub(crate) lease: Duration,
 }
 
-/// A heartbeat that was answered: in which term, and when it was sent.
+/// An answered heartbeat: its term, and the time when it was sent.
 type Contact = (Term, Instant);
 
 impl Contacts {
-    /// Holds back all that this member would send as the leader, or releases it; returns whether it was held back.
+    /// Stops or resumes all requests of this member as a leader. Returns whether they were stopped before.
     pub(crate) fn keep_quiet(&self, quiet: bool) -> bool {
         self.quiet.send_replace(quiet)
     }
 
-    /// Waits until nothing is held back.
+    /// Waits until requests may be sent.
     pub(crate) async fn may_send(&self) {
         let mut quiet = self.quiet.subscribe();
-        // The sender is in `self`, so this does not fail.
+        // The sender is in `self`, so this wait does not fail.
         drop(quiet.wait_for(|quiet| !quiet).await);
     }
 
-    /// From now on this number belongs to this data directory. Earlier or late answers of another directory under it do not
-    /// count for it.
+    /// Records that the number `member` belongs to this data directory from now on. Answers of another directory under the same number no
+    /// longer count.
     pub(crate) fn meet(&self, member: MemberId, incarnation: Incarnation) {
         let mut met = lock(&self.met);
         let of_member = met.entry(member).or_insert(Met::nothing_of(incarnation));
@@ -130,7 +131,7 @@ impl Contacts {
         }
     }
 
-    /// The member with this data directory refused entries, or accepted some.
+    /// Records whether the member with this data directory accepted or refused entries.
     fn entries(&self, member: MemberId, incarnation: Incarnation, taken: bool) {
         let mut met = lock(&self.met);
         let of_member = met.get_mut(&member);
@@ -148,15 +149,15 @@ impl Contacts {
         }
     }
 
-    /// A heartbeat did not reach the member either, which the age of its last answer shows.
+    /// Records that a heartbeat did not reach the member. The age of its last answer shows that too, so failures of entries are reset.
     fn heartbeat_failed(&self, member: MemberId) {
         if let Some(of_member) = lock(&self.met).get_mut(&member) {
             of_member.failed_entries = FailedEntries::default();
         }
     }
 
-    /// The member with this data directory has announced its lease. Within a term the shortest one counts: an announcement of the
-    /// member's last process may arrive late.
+    /// Records the lease that the member with this data directory has announced. Within a term, the shortest announced lease counts,
+    /// because an announcement of the member's previous process may arrive late.
     pub(crate) fn promised(
         &self,
         member: MemberId,
@@ -181,15 +182,15 @@ impl Contacts {
         });
     }
 
-    /// True if the lease of this member in this term is unknown.
+    /// Returns true if the lease of this member in this term is unknown.
     pub(crate) fn lacks_promise(&self, member: MemberId, term: Term) -> bool {
         let met = lock(&self.met);
         met.get(&member)
             .is_none_or(|met| met.lease_in(term).is_none())
     }
 
-    /// The basis of the lease of the leader of `term`. A majority of each set must have answered a heartbeat of that term and announced
-    /// its lease. The leader, `own`, counts as present.
+    /// Returns the answer on which the lease of the leader of `term` depends. A majority of each set must have answered a heartbeat of that
+    /// term, and announced its lease. The leader, `own`, counts as present.
     pub(crate) fn quorum(
         &self,
         own: MemberId,
@@ -208,7 +209,7 @@ impl Contacts {
             let age = (now - sent).max(met.without_entries(own_lease));
             Some((age, met.lease_in(term)?.min(own_lease)))
         };
-        // Two contacts end in the order of age + the longest lease - lease.
+        // The contact with the smallest value of age + longest lease - lease ends last.
         let spent = |(age, lease): &(Duration, Duration)| *age + (own_lease - *lease);
         let of_set = |set: &BTreeSet<MemberId>| {
             let mut contacts: Vec<_> = set.iter().filter_map(contact_of).collect();
@@ -231,8 +232,8 @@ impl Met {
         }
     }
 
-    /// For how long its answers have not counted, because heartbeats reach it and entries do not. A single failure may be one of a
-    /// connection: resending a large transaction takes time.
+    /// Returns for how long the member's answers have not counted, because heartbeats reach it and entries do not. A single failure may be
+    /// a failure of the connection: to resend a large transaction takes time.
     fn without_entries(&self, own_lease: Duration) -> Duration {
         let since = self.failed_entries.since;
         since.map_or(Duration::ZERO, |since| {
@@ -246,26 +247,27 @@ impl Met {
     }
 }
 
-/// One stream of requests to a member; clones are the same.
+/// One stream of requests to a member. Clones share its state.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamContact {
     contacts: Contacts,
     lane: Lane,
     member: MemberId,
     incarnation: Incarnation,
-    /// A stream of heartbeats has one request; if it ever has more, the first one's time is the safe one.
+    /// The first request and its time. A stream of heartbeats has one request; with more requests, the time of the first one is the safe
+    /// choice.
     sent: Arc<Mutex<Option<(Vote, Instant)>>>,
 }
 
 impl StreamContact {
-    /// A request of the leader with this vote is sent now.
+    /// Records that a request of the leader with this vote is sent now.
     pub(crate) fn sends(&self, vote: &Vote) {
         if self.lane == Lane::Heartbeats {
             lock(&self.sent).get_or_insert((*vote, Instant::now()));
         }
     }
 
-    /// The stream, or its next request, has failed.
+    /// Records that the stream, or its next request, has failed.
     pub(crate) fn fails(&self) {
         match self.lane {
             Lane::Entries => self.contacts.entries(self.member, self.incarnation, false),
@@ -274,7 +276,7 @@ impl StreamContact {
         }
     }
 
-    /// The next request of the stream was answered.
+    /// Records the answer to the next request of the stream.
     pub(crate) fn answered(&self, answer: &RpcResult<StreamAppendResult<TypeConfig>>) {
         let (member, incarnation) = (self.member, self.incarnation);
         let Ok(result) = answer else {
@@ -359,7 +361,7 @@ mod tests {
         assert_eq!(age_of(&contacts, Term(8), &ring), None);
     }
 
-    /// An answer to an early request may come after a later request was sent.
+    /// The answer to an early request may arrive after a later request was sent.
     #[tokio::test]
     async fn the_time_of_the_first_of_several_requests_counts() {
         let contacts = Contacts::default();
@@ -370,7 +372,8 @@ mod tests {
         assert!(age.is_some_and(|age| age >= 2 * takes), "{age:?}");
     }
 
-    /// Regression: a path that drops large packets carries heartbeats; a leader that counted them blocked the election of another one.
+    /// Regression: a path that drops large packets still carries heartbeats. A leader that counted them blocked the election of another
+    /// leader.
     #[tokio::test(start_paused = true)]
     async fn heartbeats_without_answers_stop_counting() {
         let contacts = Contacts::default();
@@ -389,7 +392,7 @@ mod tests {
         assert_eq!(age().await, Duration::ZERO);
         tokio::time::sleep(LEASE).await;
         assert_eq!(age().await, LEASE);
-        // It has taken an entry.
+        // The member has accepted an entry.
         ask(&contacts, MemberId(2), Duration::ZERO, false).await;
         assert_eq!(age().await, Duration::ZERO);
         for _ in 0..2 {
@@ -410,7 +413,7 @@ mod tests {
         assert!(age_of(&contacts, TERM, &ring).is_some());
         contacts.meet(MemberId(2), Incarnation::random());
         assert_eq!(age_of(&contacts, TERM, &ring), None);
-        // A late answer still counts for the other one.
+        // A late answer of the previous data directory still counts only for that directory.
         ask(&contacts, MemberId(2), Duration::ZERO, true).await;
         assert_eq!(age_of(&contacts, TERM, &ring), None);
     }
@@ -458,13 +461,13 @@ mod tests {
             })
         };
         assert_eq!(quorum(), of(0, 4));
-        // One voter is enough with the leader, so the one whose promise ends last counts.
+        // With the leader, one voter is enough. So the voter whose promise ends last counts.
         promise(&contacts, 3, TERM, seconds(20));
         assert_eq!(quorum(), of(0, 10));
         tokio::time::advance(seconds(7)).await;
         ask(&contacts, MemberId(2), Duration::ZERO, true).await;
         assert_eq!(quorum(), of(0, 4));
-        // A longer lease that arrives late belongs to the last process.
+        // A longer lease that arrives late belongs to the member's previous process.
         promise(&contacts, 2, TERM, seconds(20));
         assert_eq!(quorum(), of(0, 4));
     }

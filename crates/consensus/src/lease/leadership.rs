@@ -1,6 +1,6 @@
-//! Which member leads, as far as this member may rely on it. The engine's role "leader" alone is not enough. It
-//! serves once it has committed an entry of its own term, and only while a quorum's answers are
-//! younger than the lease. This module decides; `observer` supplies the input.
+//! Determines which member leads, as far as this member may rely on it. The engine's role "leader" alone is not enough. A leader serves
+//! after it has committed an entry of its own term, and only while a quorum's answers are younger than the lease. This module decides;
+//! `observer` supplies the input.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use tokio::time::Instant;
 /// The role of this member in its ring at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leadership {
-    /// It follows, or waits for a leader.
+    /// The member follows a leader, or waits for one.
     Follower {
-        /// The leader, when it is known.
+        /// The leader, if known.
         leader: Option<MemberId>,
     },
-    /// It requests votes, because it has received no call of a leader for the lease.
+    /// The member requests votes, because it has received no call of a leader for the lease.
     Candidate,
-    /// It was elected, but no client may rely on it now.
+    /// The member was elected, but no client may rely on it now.
     LeaderNotServing {
         /// The term in which it was elected.
         term: Term,
-        /// What it still lacks to serve as the leader.
+        /// Why it does not serve as the leader.
         why: NotServing,
     },
-    /// It leads with a quorum.
+    /// The member leads with a quorum.
     Serving {
-        /// The term in which it was elected; proposals name it.
+        /// The term in which it was elected. Each proposal names this term.
         term: Term,
     },
 }
 
 impl Leadership {
-    /// The term in which this member leads, serving or not.
+    /// Returns the term in which this member leads, serving or not.
     pub fn leading_term(&self) -> Option<Term> {
         match self {
             Self::LeaderNotServing { term, .. } | Self::Serving { term } => Some(*term),
@@ -43,7 +43,7 @@ impl Leadership {
         }
     }
 
-    /// The term in which this member serves as the leader.
+    /// Returns the term in which this member serves as the leader.
     pub fn serving_term(&self) -> Option<Term> {
         match self {
             Self::Serving { term } => Some(*term),
@@ -51,7 +51,7 @@ impl Leadership {
         }
     }
 
-    /// Why this member, which was elected, does not serve; nothing in any other role.
+    /// Returns why this member, which was elected, does not serve; `None` in any other role.
     pub fn not_serving(&self) -> Option<NotServing> {
         match self {
             Self::LeaderNotServing { why, .. } => Some(*why),
@@ -63,19 +63,19 @@ impl Leadership {
 /// Why an elected leader does not serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NotServing {
-    /// No entry of its own term is committed yet: it may not know all committed entries.
+    /// No entry of the leader's own term is committed yet, so it may not have recorded all committed entries as committed.
     #[error("no entry of its own term is committed yet; wait for a quorum to answer")]
     OwnEntryNotCommitted,
-    /// No quorum has answered within the lease: another member may lead by now.
+    /// No quorum has answered within the lease, so another member may lead by now.
     #[error("no quorum has answered within the lease; bring voters back")]
     QuorumSilent,
-    /// The named member alone is a quorum, or may still be one: the engine lets it elect itself immediately, whatever it
-    /// has promised to a leader.
+    /// The named member alone is a quorum, or may still be one. The engine lets such a member elect itself immediately, even if it has
+    /// promised otherwise to a leader.
     #[error(
         "member {0} alone forms the quorum and could elect itself; make it the leader, or add voters to its set"
     )]
     AnotherAlone(MemberId),
-    /// It is transferring the leadership to the named member, and takes no more entries in its term.
+    /// The leader is transferring the leadership to the named member, and accepts no more entries in its term.
     #[error("it is transferring the leadership to member {0}")]
     TransferringTo(MemberId),
 }
@@ -87,16 +87,16 @@ pub(crate) struct Observation {
     pub(crate) term: Term,
     pub(crate) leader: Option<MemberId>,
     pub(crate) committed: Option<OpId>,
-    /// How long ago the last call was sent that a quorum answered; `None` before the first.
+    /// How long ago the last call that a quorum has answered was sent; `None` before the first one.
     pub(crate) quorum_age: Option<Duration>,
-    /// It is the only voter, its own quorum.
+    /// True if the member is the only voter, and therefore a quorum alone.
     pub(crate) alone: bool,
-    /// Another member that is the only voter, or was before a change that is not committed.
+    /// Another member that is the only voter, or was the only voter before a change that is not committed yet.
     pub(crate) another_alone: Option<MemberId>,
     pub(crate) transferring_to: Option<MemberId>,
 }
 
-/// The leadership that follows from an observation; the quorum's last answer counts for this lease.
+/// Returns the leadership that follows from an observation. The quorum's last answer counts for `lease`.
 pub(crate) fn assess(seen: &Observation, lease: Duration) -> Leadership {
     match seen.role {
         ServerState::Leader => {}
@@ -123,16 +123,16 @@ pub(crate) fn assess(seen: &Observation, lease: Duration) -> Leadership {
     }
 }
 
-/// When a leader must be checked again without an event, and the action then.
+/// When a leader must check its lease again without an event, and what it does then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NextLook {
     pub(crate) after: Duration,
-    /// The quorum's last answer is as old as a heartbeat: request another one now, so that a late
-    /// one does not end the lease.
+    /// True if the quorum's last answer is older than a heartbeat. Then another answer is requested now, so that one late answer does not
+    /// end the lease.
     pub(crate) call_now: bool,
 }
 
-/// The next check of a leader whose quorum answered `quorum_age` ago.
+/// Returns the next check of a leader whose quorum answered `quorum_age` ago.
 pub(crate) fn next_look(
     quorum_age: Option<Duration>,
     heartbeat: Duration,
@@ -147,9 +147,9 @@ pub(crate) fn next_look(
     NextLook { after, call_now }
 }
 
-/// True if a leader with a quorum that has been silent for `silent` sends nothing to its followers at this moment. Members that receive
-/// its heartbeats elect no other leader, although they may be the ones that reach a quorum. So after two leases it is quiet
-/// long enough for them to elect one. Then it calls for as long, in case none of them could be elected.
+/// Returns true if a leader, whose quorum has been silent for `silent`, sends nothing to its followers at this moment. Members that receive
+/// its heartbeats elect no other leader, although they may be able to reach a quorum. So after two leases, the leader is quiet for
+/// [`QUIET_LEASES`], which is long enough for an election. Then it calls for the same time, in case no other member could be elected.
 pub(crate) fn is_quiet(silent: Duration, lease: Duration) -> bool {
     let Some(past) = silent.checked_sub(lease * 2) else {
         return false;
@@ -158,19 +158,19 @@ pub(crate) fn is_quiet(silent: Duration, lease: Duration) -> bool {
     (past.as_nanos() / phase.as_nanos().max(1)).is_multiple_of(2)
 }
 
-/// A follower waits for its lease and a random part of a second one, then for the answers of two rounds. The rest is for split votes
-/// and for followers with a longer lease.
+/// Duration of the quiet time in leases. A follower waits for its lease and a random part of a second one, and then for the answers in two
+/// rounds. The rest is for split votes, and for followers with a longer lease.
 const QUIET_LEASES: u32 = 4;
 
-// How long this member has led without a break, as far as it was asked. A leader counts members from which it
-// has never received an answer as absent only after it has waited for them.
+// How long this member has led without interruption, as far as the method was called. If a member has never answered this leader, it counts
+// as absent only after the leader has waited for it.
 
-/// Since when this member leads in a term.
+/// The time since which this member leads in a term.
 #[derive(Debug, Default)]
 pub(crate) struct Tenure(Mutex<Option<(Term, Instant)>>);
 
 impl Tenure {
-    /// How long it has been leading in this term, measured from the first call with this term.
+    /// Returns how long this member has been leading in this term, measured from the first call with this term.
     pub(crate) fn led_for(&self, term: Term, now: Instant) -> Duration {
         let mut since = lock(&self.0);
         let known = since.filter(|(of, _)| *of == term);

@@ -1,5 +1,5 @@
-//! The task that updates the published leadership. It checks whenever the engine's role or the
-//! membership changes, and before the quorum's last answer could outlive the lease. It costs nothing per commit.
+//! The task that updates the published leadership. It checks the leadership on each change of the engine's role or the membership, and
+//! before the quorum's last answer is older than the lease. A commit causes no check.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub(crate) async fn observe(
             _ = answers.changed(), if waits_for_answer => {}
             () = node.elections.transfer_started.notified() => {}
             () = tokio::time::sleep(look.after), if timed => {}
-            // Detects silence or a return of the leader.
+            // Detects a silent leader, and a leader that calls again.
             () = tokio::time::sleep(node.engine.timers.lease), if follows => {}
         }
     }

@@ -1,11 +1,11 @@
-//! How long this member promises to elect no other leader after each heartbeat that it answers: its own lease, `raft.lease`. A leader may
-//! serve for no longer than that. So it counts a voter's answers for the shorter of its own lease and the voter's
-//! ([`super::contacts`]). It counts none before it has received the voter's lease in its term. Voters announce it in greetings
-//! (`election::greetings`).
+//! This member's promise: after each heartbeat that it answers, it elects no other leader for its lease (`raft.lease`). A leader may serve
+//! for no longer than that. So the leader counts a voter's answers for the shorter of its own lease and the voter's lease
+//! ([`super::contacts`]). It counts no answers before it has received the voter's lease in its term. Voters announce their lease in
+//! greetings (`election::greetings`).
 //!
-//! After a restart with a shorter lease, the leader may still use the longer lease of the member's last process. The longest
-//! promised lease is stored with the vote. After its start the member keeps that promise once (`election::campaign`). It
-//! answers no heartbeat of the term in which it was stopped before that term's leader has received the new lease.
+//! After a restart with a shorter lease, the leader may still use the longer lease of the member's previous process. So the longest
+//! promised lease is stored with the vote. After its start, the member keeps that promise once (`election::campaign`). In the term in which
+//! it was stopped, it answers no heartbeat before that term's leader has received the new lease.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -18,22 +18,23 @@ use serde::{Deserialize, Serialize};
 pub struct PromisedLease {
     /// The term of the member's vote.
     pub term: Term,
-    /// For how long after an answered heartbeat it elects no other leader.
+    /// How long the member elects no other leader after it has answered a heartbeat.
     pub lease: Duration,
 }
 
-/// What one member promises.
+/// The promises of one member.
 #[derive(Debug)]
 pub(crate) struct Promise {
     lease: Duration,
-    /// The longest lease that a leader may count on at the start. It is stored before the first heartbeat is answered.
+    /// The longest lease on which a leader may rely at the start. It is stored before the first heartbeat is answered.
     pub(crate) longest: Duration,
-    /// The term in which its last process may have promised more, and the leader that has received the lease of this one since.
+    /// The term in which the member's previous process may have promised more, and the leader that has received this process's lease since.
     lowered: Mutex<Option<(Term, Option<MemberId>)>>,
 }
 
 impl Promise {
-    /// For a member that starts with this lease in this term, with its stored `notes`; `is_new` when it has promised nothing yet.
+    /// Creates the state of a member that starts with this lease in this term, with its stored `notes`. `is_new` is true if the member has
+    /// promised nothing yet.
     pub(crate) fn new(lease: Duration, notes: &ElectionNotes, term: Term, is_new: bool) -> Self {
         let is_lowered = notes.promised.is_none_or(|promised| promised > lease);
         Self {
@@ -43,7 +44,7 @@ impl Promise {
         }
     }
 
-    /// The lease to announce in this term.
+    /// Returns the lease to announce in this term.
     pub(crate) fn of(&self, term: Term) -> PromisedLease {
         PromisedLease {
             term,
@@ -51,7 +52,7 @@ impl Promise {
         }
     }
 
-    /// Whether a heartbeat of this leader may be answered.
+    /// Returns true if a heartbeat of this leader may be answered.
     pub(crate) fn may_answer(&self, leader: MemberId, term: Term) -> bool {
         match *lock(&self.lowered) {
             Some((lowered_in, received_by)) => term > lowered_in || received_by == Some(leader),
@@ -59,7 +60,7 @@ impl Promise {
         }
     }
 
-    /// Another member has received the announcement.
+    /// Records that another member has received the announcement.
     pub(crate) fn received(&self, by: MemberId, announced: PromisedLease) {
         if let Some((term, received_by)) = &mut *lock(&self.lowered)
             && *term == announced.term
@@ -68,7 +69,7 @@ impl Promise {
         }
     }
 
-    /// The lease that suffices from now on, where it is less than the stored one; `leader` is the one of this term.
+    /// Returns the lease that must be stored from now on, if it is shorter than the stored one. `leader` is the leader of `term`.
     pub(crate) fn lowered_to(&self, leader: Option<MemberId>, term: Term) -> Option<Duration> {
         let counts = leader.is_some_and(|leader| self.may_answer(leader, term));
         (counts && self.longest > self.lease).then_some(self.lease)

@@ -1,5 +1,4 @@
-//! The network in front of the real one. It decides by [`Knowledge`] and acts: answers, sends,
-//! processes what comes back.
+//! A network that wraps the real network. It decides by [`Knowledge`], answers or sends the engine's requests, and processes the answers.
 //!
 //! [`Knowledge`]: super::knowledge::Knowledge
 
@@ -26,8 +25,8 @@ use crate::log_probe::{
     AnswerStream, Answered, Asked, Call, Lane, MemberClient, MemberNetwork, RpcResult,
 };
 
-/// A network whose clients answer the engine's search themselves where they can. It wraps the
-/// real one when a member is started.
+/// A network whose clients answer the requests of the engine's search themselves if they can. It wraps the real network when a member is
+/// started.
 pub struct LogProbe {
     inner: Arc<dyn MemberNetwork>,
     own: Arc<dyn OwnLog>,
@@ -36,8 +35,8 @@ pub struct LogProbe {
 }
 
 impl LogProbe {
-    /// In front of `inner`, for the member with this log. The timers are those of the ring: the lease
-    /// bounds how long an answer may be given (rule 2 of the search).
+    /// Wraps `inner` for the member with the log `own`. The timers are the ring's: the lease limits for how long answers may be given
+    /// without a real exchange (rule 2 in `knowledge`).
     pub fn new(inner: impl MemberNetwork, own: Arc<dyn OwnLog>, timers: &Timers) -> Self {
         Self {
             inner: Arc::new(inner),
@@ -49,7 +48,7 @@ impl LogProbe {
 }
 
 impl MemberNetwork for LogProbe {
-    /// Heartbeats are always real: they hold the lease and detect a lost log.
+    /// Heartbeats are always sent, because the lease depends on them, and they detect a lost log.
     fn client(&self, lane: Lane, to: MemberId, record: &MemberRecord) -> Box<dyn MemberClient> {
         let followed = self.followers.of(to, record.incarnation);
         let client = |lane| self.inner.client(lane, to, record);
@@ -81,16 +80,16 @@ struct Search {
     shared: Arc<Shared>,
     own: Arc<dyn OwnLog>,
     window: Duration,
-    /// For the entries that are sent ahead, once in a leadership: a client serves only one.
+    /// The client for the entries that are sent ahead. It is used once, because a client serves only one leadership.
     ahead: Option<Box<dyn MemberClient>>,
     /// Carries the commit mark while the engine searches.
     courier: Arc<AsyncMutex<Box<dyn MemberClient>>>,
-    /// Aborted with the client.
+    /// The task that sends entries ahead. It is aborted when the client is dropped.
     push: JoinSet<()>,
 }
 
 impl Search {
-    /// Decides on a request, after waiting for answers in flight.
+    /// Decides on a request. If entries in flight will answer it, waits for their answers first.
     async fn decide(
         &mut self,
         request: &AppendEntriesRequest<TypeConfig>,
@@ -123,8 +122,8 @@ impl Search {
         }
     }
 
-    /// Sends the commit mark without waiting. The engine assumes that it is delivered; if it is not,
-    /// the next heartbeat repeats it. One at a time; a newer one includes an older one.
+    /// Sends the commit mark without waiting. The engine assumes that the mark is delivered. If it is not, the next heartbeat repeats it.
+    /// While one mark is being sent, another one is skipped.
     fn pass_on(&self, notice: AppendEntriesRequest<TypeConfig>, option: RPCOption) {
         let Ok(mut courier) = self.courier.clone().try_lock_owned() else {
             return;
@@ -143,7 +142,7 @@ impl Search {
 }
 
 type EngineAnswer = RpcResult<StreamAppendResult<TypeConfig>>;
-/// An answer, and the session after it.
+/// An answer, and the session that continues after it.
 type Step<S> = (EngineAnswer, Option<S>);
 
 /// One stream of the engine's requests.
@@ -152,7 +151,7 @@ enum Session<'s> {
     OnTheWire(OnTheWire<'s>),
 }
 
-/// No request was sent yet: requests may be answered from here.
+/// The state before a request is sent: requests may be answered without sending.
 struct Searching<'s> {
     inner: &'s mut dyn MemberClient,
     search: &'s mut Search,
@@ -160,7 +159,7 @@ struct Searching<'s> {
     option: RPCOption,
 }
 
-/// A request was sent, and so are all that follow.
+/// The state after a request was sent: all later requests are sent too.
 struct OnTheWire<'s> {
     answers: AnswerStream<'s>,
     shared: Arc<Shared>,
@@ -170,7 +169,7 @@ struct OnTheWire<'s> {
 }
 
 impl Session<'_> {
-    /// The next answer, and the session after it.
+    /// Returns the next answer, and the session that continues after it.
     async fn next(self) -> Option<Step<Self>> {
         let on_the_wire = match self {
             Self::Searching(searching) => match searching.next().await? {
@@ -212,8 +211,8 @@ impl OnTheWire<'_> {
 impl<'s> Searching<'s> {
     /// Answers the next request, or sends it.
     async fn next(mut self) -> Option<Result<OnTheWire<'s>, Step<Session<'s>>>> {
-        // The engine's pause before another attempt is inside its stream of requests:
-        // that one is polled first, before anything can fail.
+        // The engine's pause before another attempt is inside its stream of requests. So the stream is polled before anything else can
+        // fail.
         let request = self.requests.next().await?.request;
         let vote = request.vote;
         match self.search.decide(&request, &self.option).await {
@@ -236,7 +235,7 @@ impl<'s> Searching<'s> {
                 let sent = self.send(request, at_the_end).await;
                 Some(sent.map_err(|error| (Err(error), None)))
             }
-            // `decide` has waited.
+            // Not reached: `decide` has waited already.
             Way::Wait => None,
         }
     }
@@ -277,7 +276,8 @@ impl MemberClient for LogProbeClient {
         option: RPCOption,
     ) -> Call<'_, AnswerStream<'_>> {
         let Some(search) = &mut self.search else {
-            // A heartbeat names what the engine has recorded: its conflict is the first sign that the follower has lost that.
+            // A heartbeat names the last entry that the engine has recorded for the follower. So its conflict is the first sign that the
+            // follower has lost that entry.
             let (answers, followed) = (self.inner.stream(requests, option), self.followed.clone());
             return async move {
                 let answers = answers.await?.inspect(move |answer| {
@@ -332,7 +332,7 @@ impl MemberClient for LogProbeClient {
             let forget = || self.followed.change(|known| known.forget());
             forget();
             let begun = self.inner.begin(vote, start, option).await;
-            // Answers received until now are outdated.
+            // Answers that were received until now are outdated.
             forget();
             if begun.is_ok() {
                 self.followed.lock().acknowledge(&vote, upto);

@@ -1,19 +1,18 @@
-//! A leader's knowledge of one follower's log, and which requests of the engine can be answered from
-//! that. Pure; the time is passed in. Two rules apply:
+//! A leader's knowledge of one follower's log, and the decision which requests of the engine can be answered from it. These are pure
+//! functions; the time is an argument. Two rules apply:
 //!
-//! * **Rule 1, one vote.** A report counts only while the follower's stored vote and the own one are
-//!   this leadership's. A follower of a later leader may have taken an old entry of ours back from *that*
-//!   leader, whose log loses to a third one. Counting it would commit an entry that is then lost (figure 8 of the
-//!   Raft paper). A deposed leader's own log may be the new leader's already.
-//! * **Rule 2, bounded time.** Answers are given from here only for the window after the last real
-//!   exchange was *sent*. The engine counts any answer as a sign of life at the time of
-//!   the request: without a bound a deposed leader would grant itself linearizable reads. Within a window
-//!   below the lease the follower, which accepted the call after it was sent, has not voted for another.
+//! * **Rule 1, one vote.** A report counts only while this leadership's vote is stored on both the follower and this member. A follower of
+//!   a later leader may have received an old entry of this member's term again, from *that* leader. The later leader's log may lose to a
+//!   third one. If this member counted the entry, it would commit an entry that is then lost (figure 8 of the Raft paper). After a leader
+//!   is deposed, its own log may already be the new leader's.
+//! * **Rule 2, bounded time.** Answers are given from here only for a window after the last real exchange was *sent*. The engine counts any
+//!   answer as a sign of life at the time of the request. Without a bound, a deposed leader would grant itself linearizable reads. The
+//!   follower accepted the exchange after it was sent. Within a window that is shorter than the lease, it has not voted for another member.
 //!
-//! Within a term a follower never drops an entry that it shares with its leader. So common entries
-//! stay common, and an answer from here is a late acknowledgement. Only a disk that loses
-//! acknowledged entries breaks that, even under the same leader. Then the follower reports a conflict at an entry that it is
-//! known to have. All knowledge is dropped, even what the engine has recorded: the engine reverts that itself.
+//! Within a term, a follower never drops an entry that it shares with its leader. So common entries stay common, and an answer from here is
+//! equivalent to a late acknowledgement. The only exception is a disk that loses acknowledged entries, even under the same leader. Then the
+//! follower reports a conflict at an entry that it is known to have. All knowledge about the follower is then dropped. The engine reverts
+//! its own record itself.
 
 use std::time::Duration;
 
@@ -23,11 +22,10 @@ use tokio::time::Instant;
 
 use crate::config::Timers;
 
-/// For how long after a real exchange was sent its result answers for the follower (rule 2).
+/// How long the result of a real exchange is valid after the exchange was sent (rule 2).
 pub(super) fn window(timers: &Timers) -> Duration {
-    // Three fifths of the lease leave room for clocks that differ in speed. A heartbeat is longer than
-    // the slowest round trip, so the window always outlives the exchange. A longer window would only let a
-    // deposed leader rely on its quorum for longer.
+    // Three fifths of the lease leave room for clocks that differ in speed. A heartbeat is longer than the slowest round trip, so the
+    // window always outlives the exchange. With a longer window, a deposed leader would only rely on its quorum for longer.
     timers.heartbeat.min(timers.lease * 3 / 5)
 }
 
@@ -36,7 +34,7 @@ pub(super) fn window(timers: &Timers) -> Duration {
 pub(super) struct Outline {
     pub(super) vote: Vote,
     pub(super) previous: Option<LogId>,
-    /// Nothing: the request only carries the commit mark.
+    /// `None` if the request only carries the commit mark.
     pub(super) last: Option<LogId>,
 }
 
@@ -54,18 +52,18 @@ impl From<&AppendEntriesRequest<TypeConfig>> for Outline {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Way {
     Answer(StreamAppendResult<TypeConfig>),
-    /// Answered from here in part: the stream ends, and the engine sends the rest again.
+    /// The request is answered in part. The stream ends, and the engine sends the rest again.
     AnswerAndEnd(LogId),
-    /// Entries in flight will answer it.
+    /// The answer to entries in flight will answer the request.
     Wait,
-    /// It is sent to the follower.
+    /// The request is sent to the follower.
     Wire {
-        /// It begins exactly at the matching point: worth sending with the rest of the log.
+        /// True if the request begins exactly at the matching point. Then the rest of the log is worth sending too.
         at_the_end: bool,
     },
 }
 
-/// A real exchange that was begun.
+/// A real exchange with the follower that was begun.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exchange {
     pub(super) vote: Vote,
@@ -73,7 +71,7 @@ pub(super) struct Exchange {
     epoch: u64,
 }
 
-/// A leader's knowledge of one follower's log, by the rules at the top of this file.
+/// A leader's knowledge of one follower's log, by the rules in the module documentation.
 ///
 /// ```text
 ///   own log   ├───────────────┼──────────────┼───────────┤
@@ -84,22 +82,22 @@ pub(super) struct Exchange {
 #[derive(Debug, Default)]
 pub(super) struct Knowledge {
     vote: Option<Vote>,
-    /// The logs are equal up to here.
+    /// The last entry up to which the logs are known to be equal.
     matched: Option<LogId>,
     /// When the last exchange that counts was sent.
     fresh_from: Option<Instant>,
-    /// The highest entry that the engine has recorded as equal; it gets no lower one later, so this
-    /// survives forgetting. Only the follower's own report that it lacks the entry ends it.
+    /// The last entry that the engine has recorded as equal. The engine's record never gets lower, so this field is kept when other
+    /// knowledge is dropped. It ends only if the follower itself reports that it lacks the entry.
     acknowledged: Option<LogId>,
     /// Counts the events that invalidated older exchanges.
     epoch: u64,
-    /// The last entry that was sent ahead, as long as entries are sent ahead or awaited.
+    /// The last entry that was sent ahead, while entries are sent ahead or their answers are pending.
     pushed: Option<LogId>,
 }
 
 impl Knowledge {
-    /// Decides on the first requests of a stream, until one is sent. (After that all are sent: the
-    /// order of the answers is kept, and none is older than one already passed on.)
+    /// Decides on the first requests of a stream, until one is sent. All later requests are sent. This keeps the order of the answers, and
+    /// no answer is older than an earlier one.
     pub(super) fn decide(&mut self, asked: &Outline, now: Instant, window: Duration) -> Way {
         if !self.enter(&asked.vote) {
             return Way::Wire { at_the_end: false };
@@ -124,12 +122,12 @@ impl Knowledge {
         }
     }
 
-    /// True if nothing is known of this leadership's follower yet.
+    /// Returns true if nothing is known yet about the follower in this leadership.
     pub(super) fn is_blank(&self, vote: &Vote) -> bool {
         !(self.is_of(vote) && (self.matched.is_some() || self.pushed.is_some()))
     }
 
-    /// Begins a request to the follower, whose answer may count as knowledge of its log.
+    /// Begins a request to the follower. Its answer may later count as knowledge of the follower's log.
     pub(super) fn begin(&mut self, vote: &Vote, now: Instant) -> Exchange {
         self.enter(vote);
         Exchange {
@@ -139,8 +137,8 @@ impl Knowledge {
         }
     }
 
-    /// Records a real answer. Called before that answer is passed on: otherwise the engine's next
-    /// request would be answered from earlier knowledge.
+    /// Records a real answer. Must be called before the answer is passed to the engine: otherwise, older knowledge would answer the
+    /// engine's next request.
     pub(super) fn learn(
         &mut self,
         exchange: &Exchange,
@@ -173,7 +171,7 @@ impl Knowledge {
         self.fresh_from = self.fresh_from.max(Some(exchange.sent));
     }
 
-    /// The engine records that the logs are equal up to here.
+    /// Records that the engine has recorded the logs as equal up to `log_id`.
     pub(super) fn acknowledge(&mut self, vote: &Vote, log_id: Option<LogId>) {
         if self.is_of(vote) {
             self.acknowledged = self.acknowledged.max(log_id);
@@ -183,8 +181,8 @@ impl Knowledge {
         }
     }
 
-    /// The follower reports that it lacks this entry. If it is known to have it, it has lost the end of its log and has not
-    /// reported its current log yet. (An old answer may look the same; that costs one exchange.)
+    /// Records that the follower reports that it lacks this entry. If the follower is known to have had the entry, it has lost the end of
+    /// its log and has not reported its current log yet. (An old answer may look the same; that costs one exchange.)
     pub(super) fn lacks(&mut self, log_id: LogId) {
         if Some(log_id) <= self.acknowledged.max(self.matched) {
             self.acknowledged = None;
@@ -192,8 +190,8 @@ impl Knowledge {
         }
     }
 
-    /// Earlier knowledge no longer counts: a call failed, so the follower may have been restarted,
-    /// or it gets its log another way.
+    /// Drops earlier knowledge. Called when a call failed, because the follower may have been restarted, or when the follower gets its log
+    /// in another way.
     pub(super) fn forget(&mut self) {
         self.epoch += 1;
         self.matched = None;
@@ -201,19 +199,19 @@ impl Knowledge {
         self.pushed = None;
     }
 
-    /// Entries were sent ahead up to here.
+    /// Records that entries were sent ahead up to `upto`.
     pub(super) fn push(&mut self, exchange: &Exchange, upto: LogId) {
         if self.is_of(&exchange.vote) && exchange.epoch == self.epoch {
             self.pushed = self.pushed.max(Some(upto));
         }
     }
 
-    /// True if entries are still to be sent ahead.
+    /// Returns true if more entries may be sent ahead.
     pub(super) fn is_pushing(&self, begun: &Exchange) -> bool {
         self.is_of(&begun.vote) && self.pushed.is_some()
     }
 
-    /// Entries sent ahead are no longer awaited.
+    /// Ends the wait for answers to entries that were sent ahead.
     pub(super) fn end_push(&mut self, exchange: &Exchange) {
         if self.is_of(&exchange.vote) {
             self.pushed = None;
@@ -224,7 +222,7 @@ impl Knowledge {
         self.vote.is_some_and(|own| own.leader_id == vote.leader_id)
     }
 
-    /// Enters a later leadership. False for an earlier one, which gets nothing from here.
+    /// Enters a later leadership. Returns false for an earlier one, whose requests are not answered from here.
     fn enter(&mut self, vote: &Vote) -> bool {
         match self.vote {
             Some(own) if own.leader_id == vote.leader_id => true,
@@ -241,7 +239,7 @@ impl Knowledge {
     }
 }
 
-/// The answer to a request when the logs are equal up to `matched`.
+/// Returns the answer to a request if the logs are equal up to `matched`.
 fn answer_from(matched: LogId, asked: &Outline) -> Option<Way> {
     match asked.last {
         None if asked.previous <= Some(matched) => Some(Way::Answer(Ok(asked.previous))),
@@ -257,7 +255,7 @@ fn answer_from(matched: LogId, asked: &Outline) -> Option<Way> {
     }
 }
 
-/// True if a log is still in the leadership of this vote (rule 1).
+/// Returns true if a log is still in the leadership of this vote (rule 1).
 pub(super) fn is_under(report: &LogReport, vote: &Vote) -> bool {
     report
         .vote
@@ -266,13 +264,12 @@ pub(super) fn is_under(report: &LogReport, vote: &Vote) -> bool {
 
 // The matching point of two logs, from their reports.
 
-/// The last entry that two logs have in common, or nothing when the reports do not show it.
+/// Returns the last entry that two logs have in common, or `None` if the reports do not show it.
 ///
-/// A term has one leader. Its entries follow each other from the same first one in every log that
-/// has any of them (Log Matching). So the newest term that both logs have decides: up to where it
-/// reaches in both they are equal. After that, one of them ends or continues with a term that the
-/// other does not have. Entries that are purged, or older than a report reaches, can hide that term.
-/// Then the answer is nothing, never an entry that is too low.
+/// A term has one leader. Every log with entries of the term has the same first ones, without gaps (Log Matching). So the newest term that
+/// both logs have decides: the logs are equal up to the last entry of that term that both have. After that, one log ends, or continues with
+/// a term that the other log does not have. Entries that are purged, or older than a report's first, can hide that term. The result is then
+/// `None`, never an entry that is too low.
 pub(super) fn last_in_common(own: &LogReport, theirs: &LogReport) -> Option<LogId> {
     let (own, theirs) = own.runs.iter().rev().find_map(|own| {
         let mut newest_first = theirs.runs.iter().rev();
@@ -342,19 +339,19 @@ mod common_run_tests {
         }
     }
 
-    /// Logs as elections make them: each leader continues from a copy of another log. It may overwrite
-    /// any log that is not longer in the sense of Raft, up to any entry.
+    /// Logs as elections produce them: each leader continues from a copy of another log. It may overwrite any log that is not more
+    /// up-to-date than its own by Raft's comparison, up to any entry.
     fn logs() -> impl Strategy<Value = (Log, Log)> {
         let step = (0..4usize, 0..4usize, 0..9usize, 0..40usize);
         proptest::collection::vec(step, 1..40).prop_map(|steps| {
             let mut members: Vec<Log> = vec![Vec::new(); 4];
             for (term, (leader, follower, appended, copied)) in (1..).zip(steps) {
-                // A few terms have no entry at all.
+                // Some terms have no entry.
                 members[leader].extend(std::iter::repeat_n(term, appended));
                 let led = members[leader].clone();
                 if follower != leader {
-                    // As a follower takes entries: up to there it has the leader's log. Its later
-                    // entries stay only while they do not differ from the leader's.
+                    // The follower's log becomes equal to the leader's up to this entry. Its later entries stay only while they are equal
+                    // to the leader's.
                     let upto = copied.min(led.len());
                     let own = &members[follower];
                     let rest_agrees =
@@ -385,7 +382,7 @@ mod common_run_tests {
                 &report(&theirs, 0, usize::MAX),
             );
             prop_assert_eq!(whole.map(OpId::from), expected);
-            // Purged logs and short reports: the same, or nothing.
+            // With purged logs and short reports, the result is the same or `None`.
             let part = last_in_common(
                 &report(&own, own_purged, runs),
                 &report(&theirs, their_purged, runs),

@@ -1,5 +1,5 @@
-//! One follower's [`Knowledge`], shared by the clients that call it: a short lock, and a signal for
-//! clients that wait for an answer to another client.
+//! One follower's [`Knowledge`], shared by the clients that call the follower. A lock is held only for a short time. A signal wakes clients
+//! that wait for the answer to another client's request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,17 +10,17 @@ use tokio::sync::Notify;
 use crate::log_probe::Answered;
 use crate::log_probe::knowledge::{Exchange, Knowledge};
 
-/// One follower's knowledge, shared by the clients that call it.
+/// One follower's knowledge, shared by the clients that call the follower.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     knowledge: Mutex<Knowledge>,
-    /// Notifies the clients that have begun to wait. They do so before they check.
+    /// Notifies the waiting clients. A client begins to wait before it checks the knowledge.
     pub(super) changed: Notify,
 }
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Knowledge> {
-        // Every change leaves it consistent.
+        // A poisoned lock is used too, because every change leaves the knowledge consistent.
         lock(&self.knowledge)
     }
 
@@ -31,7 +31,7 @@ impl Shared {
         outcome
     }
 
-    /// Records a real answer, with the current own log if there is a report to compare.
+    /// Records a real answer. If it has a report, the current own log is compared with it.
     pub(super) fn take_in(&self, exchange: &Exchange, answered: &Answered, own: &dyn OwnLog) {
         let theirs = answered.report.as_ref();
         let own = theirs.map(|_| own.report());
@@ -40,8 +40,8 @@ impl Shared {
     }
 }
 
-/// The followers of one member. Clients come and go, but a follower has one knowledge. Another data directory under
-/// the same number begins without any.
+/// The followers of one member. A follower has one knowledge, shared by all its clients, also later ones. Another data directory under the
+/// same number begins without knowledge.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Followers(Arc<Mutex<BTreeMap<MemberId, Follower>>>);
 

@@ -1,11 +1,11 @@
-//! A new leader sends a follower the newest entries of its log before the engine's search knows
-//! what the follower lacks. For a while it also sends every entry that it appends, so the first commit across a
-//! distance takes one round trip. These are ordinary requests of this leader. A follower that has the
-//! entries already changes nothing, and one without the preceding entry reports that.
+//! A new leader sends a follower the newest entries of its log before the engine's search finds out which entries the follower lacks. For
+//! two windows, it also sends every entry that it appends. So the first commit over a long distance takes one round trip. These are
+//! ordinary requests of this leader. A follower that already has the entries changes nothing. A follower that lacks the preceding entry
+//! reports that.
 //!
-//! A question without entries goes first. A connection that has carried little begins with some 14 KB in one flight (RFC 6928). It
-//! waits for an answer before it sends the rest. Without the question, the matching point would be known when the entries have
-//! arrived, which is a round trip later.
+//! A question without entries is sent first. A connection that has carried little begins with about 14 KB in one flight (RFC 6928), and
+//! waits for an answer before it sends the rest. Without the question, the matching point would be known only after all entries have
+//! arrived, one round trip later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -21,20 +21,20 @@ use crate::log_probe::knowledge::{Exchange, is_under};
 use crate::log_probe::shared::Shared;
 use crate::log_probe::{Asked, MemberClient};
 
-/// How many entries are tried; fewer when so many are too large.
+/// How many entries to send. The next smaller number is used if the entries are too large.
 const TAIL_LENGTHS: [u64; 4] = [64, 16, 4, 1];
 
-/// Bytes sent before the first answer: the first flight of a connection that has carried little. More would delay
-/// new entries, mostly for nothing: a follower that lacks more reports it in the meantime.
+/// Bytes that are sent before the first answer: the first flight of a connection that has carried little. More bytes would delay new
+/// entries, usually without a benefit. A follower that lacks more entries reports that in the meantime.
 const FIRST_FLIGHT_BYTES: usize = 10 << 10;
 
-/// How often, in the time for which an answer counts, a follower without missing entries is asked again.
+/// How many times per window a follower without missing entries is asked again.
 const AGAIN_IN_A_WINDOW: u32 = 4;
 
 /// Interval between two checks of the own log for entries to send.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Entries sent ahead to one follower in one leadership.
+/// Entries that are sent ahead to one follower in one leadership.
 pub(super) struct TailPush {
     own: Arc<dyn OwnLog>,
     shared: Arc<Shared>,
@@ -47,7 +47,7 @@ pub(super) struct TailPush {
 }
 
 impl TailPush {
-    /// Reads the newest entries, which [`Self::run`] sends. Nothing when none fit.
+    /// Reads the newest entries, which [`Self::run`] sends. Returns `None` if no entries fit.
     pub(super) async fn prepare(
         own: Arc<dyn OwnLog>,
         shared: Arc<Shared>,
@@ -72,7 +72,7 @@ impl TailPush {
         })
     }
 
-    /// Sends entries and processes the answers, until two windows are over or the engine has finished its search.
+    /// Sends entries and processes the answers, until two windows have passed or the engine has finished its search.
     pub(super) async fn run(self, mut network: Box<dyn MemberClient>, option: RPCOption) {
         let _ended = Ended {
             shared: self.shared.clone(),
@@ -111,7 +111,8 @@ impl TailPush {
             async move {
                 let request = match sent {
                     None => {
-                        // Entries available at one moment travel as one frame, and are read when it has arrived as a whole.
+                        // Entries that are available at the same moment are sent as one frame, and read only after the whole frame has
+                        // arrived. So the question is sent first.
                         tokio::task::yield_now().await;
                         let (previous, entries) = std::mem::take(&mut push.first);
                         push.request(previous, entries, push.leader_commit)
@@ -146,8 +147,9 @@ impl TailPush {
         }
     }
 
-    /// The entries after `sent`, if any. If none appear for a while, a request without entries. The search may outlast the window of
-    /// what is known: where many members share processors, or the latency is long compared with the window.
+    /// Returns a request with the entries after `sent`, if there are any. If no entry is appended for a quarter of a window, returns a
+    /// request without entries. The search may last longer than a window, if many members share processors or the latency is long compared
+    /// with the window.
     async fn next(&self, sent: LogId, until: Instant) -> Option<AppendEntriesRequest<TypeConfig>> {
         let again_at = Instant::now() + self.lasts / AGAIN_IN_A_WINDOW;
         let behind_sent = |entries| self.request(Some(sent), entries, self.leader_commit);
@@ -164,7 +166,7 @@ impl TailPush {
             let entries = suffix_that_fits(entries);
             match entries.first() {
                 Some(first) if first.log_id.index == start => return Some(behind_sent(entries)),
-                // Too many to send ahead: the engine takes over.
+                // There are too many entries to send ahead. The engine sends them.
                 Some(_) => return None,
                 None if Instant::now() >= again_at => return Some(behind_sent(Vec::new())),
                 None => {}
@@ -173,7 +175,7 @@ impl TailPush {
     }
 }
 
-/// However a push ends, its answers are no longer awaited.
+/// Ends the wait for the answers when it is dropped, however the push ends.
 struct Ended {
     shared: Arc<Shared>,
     begun: Exchange,
@@ -185,8 +187,7 @@ impl Drop for Ended {
     }
 }
 
-/// Unanswered requests by their last entry: an answer is as fresh as the newest of them that it
-/// covers.
+/// Unanswered requests, by their last entry. An answer counts from the time of the newest request that it covers.
 #[derive(Clone, Default)]
 struct OnTheirWay(Arc<Mutex<VecDeque<(LogId, Exchange)>>>);
 
@@ -202,7 +203,7 @@ impl OnTheirWay {
         };
         let mut sent = lock(&self.0);
         let mut covered = None;
-        // Of several with the same last entry, it answers the first one.
+        // If several requests have the same last entry, the answer belongs to the first of them.
         while sent.front().is_some_and(|(upto, _)| upto <= matching) {
             let (upto, exchange) = sent.pop_front()?;
             covered = Some(exchange);
@@ -214,14 +215,14 @@ impl OnTheirWay {
     }
 }
 
-/// Newest entries of the own log, and the entry before them.
+/// The newest entries of the own log, and the entry before them.
 type Tail = (Option<LogId>, Vec<Entry>);
 
-/// The newest entries of the own log and the entry before them, while it is this leader's.
+/// Reads the newest entries of the own log and the entry before them, while the log is this leader's.
 async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<Tail> {
     let end = own.report().runs.last()?.last;
     for length in TAIL_LENGTHS {
-        // One more than is sent: it names the preceding entry.
+        // Reads one more entry than is sent, because the request names the preceding entry.
         let start = (end + 1).saturating_sub(length + 1);
         let mut entries = own.entries(start..u64::MAX).await.ok()?;
         if !leads(own, vote) {
@@ -237,9 +238,9 @@ async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<Tail> {
         {
             continue;
         }
-        // One is sent in any case.
+        // At least one entry is sent.
         let sent = count_that_fits(entries.iter().rev(), FIRST_FLIGHT_BYTES).max(1);
-        // The log's first entry has nothing before it.
+        // The first entry of the log has no preceding entry.
         let before = entries
             .len()
             .saturating_sub(sent)
@@ -251,8 +252,8 @@ async fn tail(own: &dyn OwnLog, vote: &Vote) -> Option<Tail> {
     None
 }
 
-/// True if the own log is still that of the leader with this vote. Checked after reading: a later leader's
-/// entries come after its vote.
+/// Returns true if the own log is still the log of the leader with this vote. Must be checked after reading: a later leader's vote is
+/// stored before its entries.
 fn leads(own: &dyn OwnLog, vote: &Vote) -> bool {
     is_under(&own.report(), vote)
 }
@@ -262,7 +263,7 @@ fn suffix_that_fits(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.split_off(entries.len() - fitting)
 }
 
-/// How many of these entries fit together.
+/// Returns how many of these entries fit in `budget` bytes.
 fn count_that_fits<'a>(entries: impl Iterator<Item = &'a Entry>, budget: usize) -> usize {
     let mut used = 0;
     let fitting = entries.take_while(|entry| {
@@ -272,17 +273,17 @@ fn count_that_fits<'a>(entries: impl Iterator<Item = &'a Entry>, budget: usize) 
     fitting.count()
 }
 
-// A request that begins at the matching point is sent with the rest of the own log: the engine would send
-// eight entries and wait. Its answer is reduced to the entries that the engine sent.
+// A request that begins at the matching point is extended with the rest of the own log, because the engine would send eight entries and
+// wait. The answer is reduced to the entries that the engine sent.
 
-/// The most bytes of additional entries in one request: what a follower lacks after a round
-/// trip of 60 ms at 15,000 entries of 500 bytes a second.
+/// Maximum number of bytes of additional entries in one request. This is what a follower lacks after a round trip of 60 ms, with 15,000
+/// entries of 500 bytes per second.
 pub(super) const UNASKED_BYTES: usize = MAX_MESSAGE_BYTES / 2;
 
-/// The engine's own bound on the entries of a step of its search; a larger request means that the search is over.
+/// The engine's own limit for the entries in a step of its search. A larger request means that the search is over.
 const ENTRIES_PER_STEP: usize = 8;
 
-/// The engine's own end of a request that was extended.
+/// A request that was extended: the last entry that the engine sent, and the last entry that was sent in fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Widened {
     asked: LogId,
@@ -290,8 +291,8 @@ pub(super) struct Widened {
 }
 
 impl Widened {
-    /// The answer for the engine. `None` in the second place once the whole request is answered:
-    /// it may have been cut into several, and the last answer is the one to its last entry.
+    /// Returns the answer for the engine. The second value is `None` after the whole request was answered. A request may have been cut into
+    /// several; then the last answer is for its last entry.
     pub(super) fn cut_back(
         self,
         result: StreamAppendResult<TypeConfig>,
@@ -306,7 +307,7 @@ impl Widened {
     }
 }
 
-/// Adds the following entries of the own log to the request, within the bound.
+/// Adds the next entries of the own log to the request, up to [`UNASKED_BYTES`].
 pub(super) async fn widen(
     request: &mut AppendEntriesRequest<TypeConfig>,
     own: &dyn OwnLog,
@@ -316,9 +317,9 @@ pub(super) async fn widen(
     if request.entries.len() > ENTRIES_PER_STEP || used >= UNASKED_BYTES {
         return None;
     }
-    // Entries that cannot be read now are sent when the engine asks for them.
+    // Entries that cannot be read now are sent later, when the engine sends them itself.
     let rest = own.entries(asked.index + 1..u64::MAX).await.ok()?;
-    // Read first, then checked: a later leader's entries come after its vote.
+    // The leadership is checked after the read, because a later leader's vote is stored before its entries.
     let follows = rest
         .first()
         .is_some_and(|next| next.log_id.index == asked.index + 1);
@@ -331,7 +332,7 @@ pub(super) async fn widen(
     (sent > asked).then_some(Widened { asked, sent })
 }
 
-/// About the size of an entry on the wire.
+/// Returns the approximate size of an entry on the wire.
 pub(super) fn bytes_of(entry: &Entry) -> usize {
     const OVERHEAD: usize = 64;
     OVERHEAD + entry.payload.body_length()
@@ -349,7 +350,7 @@ mod tests {
         OpId::new(1, index).into()
     }
 
-    /// A repeated request has the same last entry, and an answer is no sign of life after the time of its request.
+    /// A repeated request has the same last entry. Its answer counts only from the time of the first request.
     #[test]
     fn an_answer_is_as_fresh_as_what_it_answers() {
         let vote = Vote::new_committed(1, raft_types::MemberId(1));
@@ -367,7 +368,7 @@ mod tests {
         let answered = |index| way.answered(&Ok(Some(id(index)))).map(|of| of.sent);
         let after = |milliseconds| Some(began + Duration::from_millis(milliseconds));
         assert_eq!(answered(9), after(0));
-        // It now has more than was asked: that covers the earlier requests.
+        // The follower has more entries than were requested, which covers the earlier requests too.
         assert_eq!(answered(10), after(60));
         assert_eq!(answered(10), after(90));
         assert_eq!(answered(10), None);

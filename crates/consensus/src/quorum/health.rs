@@ -1,4 +1,4 @@
-//! True if the voters that a commit needs are answering, and which of them are missing.
+//! Reports whether the voters that a commit needs are answering, and which voters are missing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::quorum::policy::majority_of;
 
-/// One voter set and which of its members answer.
+/// One voter set, and which of its voters answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoterSetHealth {
-    /// How many voters a commit needs here.
+    /// The number of voters that a commit needs in this set.
     pub required: usize,
-    /// Those that answered within the lease, the leader itself among them.
+    /// The voters that answered within the lease, including the leader if it is in the set.
     pub answering: BTreeSet<MemberId>,
-    /// Those that did not answer within the lease.
+    /// The voters that did not answer within the lease.
     pub silent: BTreeSet<MemberId>,
 }
 
 impl VoterSetHealth {
-    /// Whether enough of them answer.
+    /// Returns true if enough voters answer.
     pub fn is_met(&self) -> bool {
         self.answering.len() >= self.required
     }
 }
 
-/// All voter sets in force; a commit needs each of them.
+/// All voter sets in force. A commit needs a majority in each of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuorumHealth {
     /// True if every set is met.
     pub ok: bool,
-    /// One for each voter set that is in force; more than one while the quorum moves.
+    /// The voter sets in force. There is more than one set while the quorum moves.
     pub sets: Vec<VoterSetHealth>,
 }
 
 impl QuorumHealth {
-    /// Judges the voter sets in force by the answering members.
+    /// Returns the health of the voter sets, from the members that answer.
     pub fn judge(sets: &[BTreeSet<MemberId>], answers: impl Fn(MemberId) -> bool) -> Self {
         let sets: Vec<VoterSetHealth> = sets
             .iter()
@@ -54,8 +54,8 @@ impl QuorumHealth {
     }
 }
 
-/// How many more voters may fail, in the worst case, before commits wait: the margin of the voter set with the smallest. Negative
-/// where too few answer; nothing without a voter set.
+/// Returns how many more voters may fail, in the worst case, before commits wait. This is the smallest margin of all voter sets. It is
+/// negative if too few voters answer, and `None` without a voter set.
 pub fn failures_tolerated(sets: &[VoterSetHealth]) -> Option<i64> {
     let spare = sets.iter().map(|set| {
         let count = |voters| i64::try_from(voters).unwrap_or(i64::MAX);
@@ -64,7 +64,8 @@ pub fn failures_tolerated(sets: &[VoterSetHealth]) -> Option<i64> {
     spare.min()
 }
 
-/// The cost of an even number of voters: the last one raises the majority and is one more that can fail. Nothing for an odd number.
+/// Returns a text about the cost of an even number of voters: the last voter raises the majority, and is one more voter that can fail.
+/// `None` for an odd number.
 pub fn even_voters(voters: usize) -> Option<String> {
     let odd = voters.checked_sub(1).filter(|odd| odd % 2 == 1)?;
     Some(format!(
@@ -74,7 +75,7 @@ pub fn even_voters(voters: usize) -> Option<String> {
     ))
 }
 
-/// A number of failures as text.
+/// Returns a number of failures as text.
 pub fn failures(number: usize) -> String {
     match number {
         0 => "no failure".to_owned(),
@@ -141,7 +142,7 @@ mod tests {
             (&[&[1, 2, 3]], &[1, 2, 3], Some(1)),
             (&[&[1, 2, 3]], &[1, 2], Some(0)),
             (&[&[1, 2, 3]], &[1], Some(-1)),
-            // A fourth voter adds none.
+            // A fourth voter adds no tolerated failure.
             (&[&[1, 2, 3, 4]], &[1, 2, 3, 4], Some(1)),
             (&[&[1, 2, 3, 4]], &[1, 2, 3], Some(0)),
             (&[&[1, 2, 3, 4, 5]], &[1, 2, 3, 4, 5], Some(2)),

@@ -1,8 +1,8 @@
-//! Quorums as sets of voters: pure arithmetic over the log's contents and observations.
+//! Quorums as sets of voters: pure functions over the log's contents and observations.
 //!
-//! The membership's voter sets decide what a commit needs (`policy.rs`): an entry is committed once a
-//! majority of *each* set has it durably. Openraft counts (its replication progress, over the joint membership) and
-//! reports committed entries to the crate's `state_machine.rs`. An election needs majorities of the same sets.
+//! A commit needs the voter sets of the membership (`policy.rs`): an entry is committed after a majority of *each* set has it durably.
+//! Openraft counts this, by its replication progress over the joint membership, and reports committed entries to the crate's
+//! `state_machine.rs`. An election needs majorities of the same sets.
 
 mod health;
 mod plan;

@@ -1,5 +1,5 @@
-//! The next definition of the quorum: from the policy, the members, the leader's current or intended region, and its view
-//! of the others. A step to a set that cannot answer would stop the ring, so it is refused in advance.
+//! Plans the next voter sets. The input is the policy, the members, the leader's current or intended region, and its view of the other
+//! members. A step to a set that cannot answer would stop all commits, so it is refused in advance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,48 +12,48 @@ use crate::ring_view::{RingMember, RingView};
 /// The next action on the quorum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuorumPlan {
-    /// It matches the policy.
+    /// The quorum matches the policy.
     Settled,
-    /// It should become these voter sets, in one entry of the log.
+    /// The quorum should change to these voter sets, with one entry of the log.
     Step(VoterSets),
-    /// It should change, and cannot yet because of this obstacle.
+    /// The quorum should change, but this obstacle prevents it now.
     Blocked(MoveObstacle),
 }
 
 /// Why the quorum cannot be moved now.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MoveObstacle {
-    /// The policy finds no member to give the vote to.
+    /// The policy finds no members to which it can give the votes.
     #[error(transparent)]
     Policy(PolicyGap),
-    /// A majority there would not answer.
+    /// A majority of the new set does not answer.
     #[error(
         "only {answering} of the {voters} voters {} answer and {required} are needed; bring member {silent} back", in_region(.region)
     )]
     Silent {
-        /// The region, when all of them are in one.
+        /// The region, if all voters of the set are in one.
         region: Option<Region>,
-        /// How many voters there would be.
+        /// The number of voters in the new set.
         voters: usize,
-        /// How many of them answer.
+        /// The number of these voters that answer.
         answering: usize,
-        /// How many of them must answer: a majority.
+        /// The number of voters that must answer: a majority.
         required: usize,
         /// A silent voter that must come back.
         silent: MemberId,
     },
-    /// A majority there is not caught up.
+    /// A majority of the new set is not caught up.
     #[error(
         "only {near} of the {voters} voters {} are within {MOST_BEHIND} entries of the leader and {required} are needed; member {lagging} is {by} behind: wait for it", in_region(.region)
     )]
     Lagging {
-        /// The region, when all of them are in one.
+        /// The region, if all voters of the set are in one.
         region: Option<Region>,
-        /// How many voters there would be.
+        /// The number of voters in the new set.
         voters: usize,
-        /// How many of them are caught up.
+        /// The number of these voters that are caught up.
         near: usize,
-        /// How many have to be.
+        /// The number of voters that must be caught up.
         required: usize,
         /// The most advanced member that is not caught up.
         lagging: MemberId,
@@ -69,17 +69,17 @@ fn in_region(region: &Option<Region>) -> String {
     }
 }
 
-/// How many entries a member may lag the leader to count as caught up: those that a busy ring has in flight across a
-/// long distance. Waiting for the rest takes milliseconds.
+/// How many entries a member may lag the leader and still count as caught up. A busy ring has this many entries in flight over a long
+/// distance. The rest arrives within milliseconds.
 pub(crate) const MOST_BEHIND: u64 = 4096;
 
 impl RingView {
-    /// True if a member answers and has nearly all that the leader has.
+    /// Returns true if a member answers and has nearly all entries of the leader.
     pub fn is_near(&self, peer: &RingMember) -> bool {
         self.answers(peer) && peer.lag.is_some_and(|lag| lag <= MOST_BEHIND)
     }
 
-    /// The region of all of these members; nothing where they are in several.
+    /// Returns the region of these members; `None` if they are in several regions.
     pub fn region_of(&self, set: &BTreeSet<MemberId>) -> Option<&Region> {
         let members = set.iter().filter_map(|id| self.member(*id));
         let mut regions = members.map(|peer| &peer.record.region);
@@ -88,12 +88,12 @@ impl RingView {
     }
 }
 
-/// The percentage of the lease after which a silent region is exchanged for another one. That must happen
-/// before the leader's own lease ends: after that the engine takes no entry, not even the one that would help.
+/// The percentage of the lease after which a silent region is exchanged for another one. The exchange must happen before the leader's own
+/// lease ends. After that, the engine accepts no entry, not even the entry of the exchange.
 const EXCHANGED_AT: u32 = 85;
 
-/// The sets that the rules want for a ring with its leader in `home`. Of several suitable regions, those that are in
-/// force stay, and one that cannot commit comes last.
+/// Returns the voter sets that the rules require for a ring with its leader in `home`. If several regions are suitable, those in force
+/// stay, and a region that cannot commit comes last.
 pub fn wanted_sets(
     rules: &RingRules,
     view: &RingView,
@@ -115,7 +115,7 @@ pub fn wanted_sets(
     })
 }
 
-/// The plan for a ring with its leader in `home`, or soon will be.
+/// Returns the plan for a ring whose leader is in `home`, or will be there soon.
 pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
     let wanted = match wanted_sets(rules, view, home) {
         Ok(wanted) => wanted,
@@ -130,7 +130,7 @@ pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
     let Some(next) = next_step(&view.voter_sets, &wanted, keep) else {
         return QuorumPlan::Settled;
     };
-    // Sets in force already delay commits or not, whatever is decided here.
+    // Only new sets are checked: sets in force delay commits or not, regardless of this plan.
     let mut new = next.iter().filter(|set| !view.voter_sets.contains(set));
     match new.find_map(|set| obstacle(view, set)) {
         Some(why) => QuorumPlan::Blocked(why),
@@ -138,8 +138,8 @@ pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
     }
 }
 
-/// A growing set takes its new members one at a time, and only those that are caught up: a silent voter
-/// only makes the majority larger. A set that is new as a whole takes all of its members.
+/// Adds new members to a growing set one at a time, and only members that are caught up. A silent voter would only make the majority
+/// larger. A set that is entirely new gets all of its members in one step.
 fn with_newcomers_one_by_one(
     current: &VoterSets,
     wanted: VoterSets,
@@ -151,7 +151,7 @@ fn with_newcomers_one_by_one(
         let Some(before) = before.filter(|before| overlap(before) > 0) else {
             return set;
         };
-        // A set that also loses members, or is mostly new, counts as another set and goes through a joint step.
+        // If a set also loses members, or if most of its members are new, it counts as another set and needs a joint step.
         if !before.is_subset(&set) || before.len() * 2 < set.len() && before.len() > 1 {
             return set;
         }
@@ -163,7 +163,7 @@ fn with_newcomers_one_by_one(
     wanted.into_iter().map(grown).collect()
 }
 
-/// The set in force to keep on the way to others: one that answers, preferably with the leader in it.
+/// Returns the index of the set in force to keep during the move: a set that answers, preferably with the leader in it.
 fn set_to_keep(view: &RingView) -> usize {
     let worth = |set: &BTreeSet<MemberId>| (obstacle(view, set).is_none(), set.contains(&view.own));
     let sets = view.voter_sets.iter().enumerate();
@@ -171,7 +171,7 @@ fn set_to_keep(view: &RingView) -> usize {
     best.map_or(0, |(at, _)| at)
 }
 
-/// The reason why this set could not commit.
+/// Returns the reason why this set could not commit; `None` if it could.
 pub fn obstacle(view: &RingView, set: &BTreeSet<MemberId>) -> Option<MoveObstacle> {
     let required = majority_of(set.len());
     let peers: Vec<&RingMember> = set.iter().filter_map(|id| view.member(*id)).collect();
@@ -203,13 +203,13 @@ pub fn obstacle(view: &RingView, set: &BTreeSet<MemberId>) -> Option<MoveObstacl
     None
 }
 
-// One step between two definitions of the quorum, and why it is safe: any quorum that commits or elects before it shares a
-// member with any after it. The engine accepts exactly the same steps.
+// One step between two lists of voter sets. A step is safe if any quorum before it shares a member with any quorum after it, for commits
+// and elections. The engine accepts exactly the same steps.
 
-/// Whether `to` may follow `from` as one entry of the log.
+/// Returns true if `to` may follow `from` as one entry of the log.
 ///
-/// Either both are one set and differ by one member at most: then two majorities are too large to be disjoint. Or they
-/// have one set in common: then both quorums contain a majority of that.
+/// One of two conditions must be true. Either both consist of one set, and the sets differ by at most one member: two majorities are then
+/// too large to be disjoint. Or both have one set in common: both quorums then contain a majority of that set.
 pub fn is_safe_step(from: &VoterSets, to: &VoterSets) -> bool {
     let defined = |sets: &VoterSets| !sets.is_empty() && sets.iter().all(|set| !set.is_empty());
     if !defined(from) || !defined(to) {
@@ -221,14 +221,14 @@ pub fn is_safe_step(from: &VoterSets, to: &VoterSets) -> bool {
     from.iter().any(|set| to.contains(set))
 }
 
-/// True if both are the same, in any order.
+/// Returns true if both have the same sets, in any order.
 pub(crate) fn is_same(left: &VoterSets, right: &VoterSets) -> bool {
     let contains_all = |of: &VoterSets, all: &VoterSets| all.iter().all(|set| of.contains(set));
     contains_all(left, right) && contains_all(right, left)
 }
 
-/// The next step on the way from `from` to `to`; `None` when it has arrived. Of several sets that must all be
-/// left, the one at `keep` stays until the last step.
+/// Returns the next step from `from` to `to`; `None` if they are the same. If several sets must be left, the set at `keep` stays until the
+/// last step.
 pub fn next_step(from: &VoterSets, to: &VoterSets, keep: usize) -> Option<VoterSets> {
     if is_same(from, to) {
         return None;
@@ -242,12 +242,12 @@ pub fn next_step(from: &VoterSets, to: &VoterSets, keep: usize) -> Option<VoterS
     Some(joint)
 }
 
-/// Voter sets of which a quorum may have agreed on something without any member of `answering`. They are `sets`, or may follow them in
-/// the next entry of the log. None: every quorum of all of them has a member that answers. `members` are
-/// those of the membership with `sets`: only they can get a vote in its next step (`membership_step` ensures that).
+/// Returns voter sets whose quorum may have agreed on an entry without any member of `answering`. They are `sets` itself, or sets that may
+/// follow `sets` in the next entry of the log. Returns `None` if every quorum of all these sets has a member that answers. `members` are
+/// the members of the membership with `sets`. Only they can get a vote in its next step (`membership_step` ensures that).
 ///
-/// Of the steps that [`is_safe_step`] allows, those that are the easiest to agree on are checked. Any other has one of
-/// these among its sets.
+/// Of the steps that [`is_safe_step`] allows, only those with the weakest requirements are checked. Every other step includes one of these
+/// sets.
 pub fn unseen_quorum(
     sets: &VoterSets,
     members: &BTreeSet<MemberId>,
@@ -256,7 +256,7 @@ pub fn unseen_quorum(
     let may_agree =
         |set: &BTreeSet<MemberId>| set.difference(answering).count() >= majority_of(set.len());
     let followers: Vec<BTreeSet<MemberId>> = match sets.as_slice() {
-        // One member more or less.
+        // The next step may add or remove one member.
         [alone] => {
             let less = alone.iter().map(|id| alone - &BTreeSet::from([*id]));
             let newcomers = members.difference(alone);
@@ -264,7 +264,7 @@ pub fn unseen_quorum(
             let less = less.filter(|set| !set.is_empty());
             less.chain(more).collect()
         }
-        // One of them stays, alone or with others.
+        // One of these sets stays in the next step, alone or with others.
         joint => joint.to_vec(),
     };
     if !sets.is_empty() && sets.iter().all(may_agree) {
@@ -287,7 +287,7 @@ mod tests {
             .collect()
     }
 
-    /// All definitions of one or two sets over these members.
+    /// Returns all lists of one or two sets over these members.
     fn definitions(of: u64) -> Vec<VoterSets> {
         let sets: Vec<BTreeSet<MemberId>> = (1..1 << of).map(ids).collect();
         let mut all: Vec<VoterSets> = sets.iter().map(|set| vec![set.clone()]).collect();
@@ -297,7 +297,7 @@ mod tests {
         all
     }
 
-    /// Whether a quorum of `sets` needs none of `answering`.
+    /// Returns true if `sets` have a quorum without any member of `answering`.
     fn agree_unseen(sets: &VoterSets, answering: &BTreeSet<MemberId>) -> bool {
         sets.iter()
             .all(|set| set.difference(answering).count() >= majority_of(set.len()))
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn every_intermediate_step_is_planned() {
-        // Members up to 4 exist, all of which may vote in the next step.
+        // The members are 1 to 4, and all of them may vote in the next step.
         let members = ids((1 << 4) - 1);
         let all = definitions(4);
         for from in &all {
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn only_members_get_a_vote_in_the_next_step() {
-        // With 3 as a member, {1 2 3} may follow, of which 1 and 3 are enough; without it no set may follow.
+        // 2 and 4 answer. {1 4 5} may follow {1 2 4 5}, and its members 1 and 5 are a quorum without them.
         let (pair, both) = (vec![ids(0b11011)], ids(0b01010));
         let unseen = |members| unseen_quorum(&pair, &ids(members), &both);
         assert_eq!(unseen(0b11011), Some(vec![ids(0b11001)]));

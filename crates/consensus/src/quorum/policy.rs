@@ -1,5 +1,5 @@
-//! Quorum policies: which voter sets a ring should have. A commit and an election need a majority of every set in force, which the
-//! engine counts (see [`crate::quorum`]). The sets in force are in the log; the policy only gives the target of the next step.
+//! Quorum policies, which determine the voter sets of a ring. A commit and an election need a majority of every set in force, which the
+//! engine counts (see [`crate::quorum`]). The sets in force are in the log; the policy is only the target of the next step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use thiserror::Error;
 /// The voter sets of a ring at one moment.
 pub type VoterSets = Vec<BTreeSet<MemberId>>;
 
-/// The operator's choice of the members whose majority decides a commit.
+/// The operator's choice of the voters that decide a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuorumPolicy {
@@ -23,15 +23,15 @@ pub enum QuorumPolicy {
     Majority,
     /// A majority of the voting members of each of these regions.
     Regions(BTreeSet<Region>),
-    /// A majority of the voting members of each of so many of these regions. The leader's region is one of them. The
-    /// others follow availability: a region that falls silent is replaced by one that answers.
+    /// A majority of the voting members, in each of `required` of these regions. The leader's region is one of them. The others depend on
+    /// availability: a region that falls silent is replaced by a region that answers.
     SomeRegions {
-        /// In how many regions a majority is needed; at least one.
+        /// The number of regions in which a majority is needed; at least one.
         required: usize,
         /// The regions from which they are chosen.
         regions: BTreeSet<Region>,
     },
-    /// A policy of a later version, as written. The quorum stays as it is.
+    /// A policy of a later version, as written. The quorum stays unchanged.
     Unknown(String),
 }
 
@@ -56,21 +56,23 @@ fn names(regions: &BTreeSet<Region>) -> String {
     names.join(", ")
 }
 
-/// The operator's rules for a ring's quorum. They are in the log; a member's file only applies to a new ring.
+/// The operator's rules for a ring's quorum. They are stored in the log. The rules in a member's configuration file apply only to a new
+/// ring.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingRules {
     /// The members whose majority decides a commit.
     pub policy: QuorumPolicy,
-    /// The target of the leadership when it leaves a region: the first of these that can take it, then the others by name.
+    /// The regions to which the leadership is transferred when it leaves a region: the first of these that can accept it. If none can, the
+    /// other regions follow in the order of their names.
     pub region_preference: Vec<Region>,
-    /// How many voting members regions are expected to have. A region decides no commit if a majority of its voters would be
-    /// smaller than one of the expected number.
+    /// The number of voting members that each region is expected to have. A majority of a region's voters must not be smaller than a
+    /// majority of the expected number; otherwise, the region decides no commit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expected_voters: BTreeMap<Region, usize>,
 }
 
 impl RingRules {
-    /// A region's place in the order of preference; the lowest is preferred.
+    /// Returns a region's place in the order of preference. The lowest place is preferred.
     pub fn rank(&self, region: &Region) -> usize {
         let mut preferred = self.region_preference.iter();
         let rank = preferred.position(|preferred| preferred == region);
@@ -95,11 +97,11 @@ pub enum PolicyGap {
         }
     )]
     TooFewVoters {
-        /// The region; without: all regions together.
+        /// The region; `None` means all regions together.
         region: Option<Region>,
-        /// How many voting members there are.
+        /// The number of voting members.
         voters: usize,
-        /// How many there should be.
+        /// The expected number of voting members.
         expected: usize,
     },
     /// Too few regions have voting members.
@@ -127,17 +129,17 @@ impl From<QuorumPolicy> for RingRules {
 }
 
 impl QuorumPolicy {
-    /// Whether the quorum depends on which members answer, so that a leader must check often.
+    /// Returns true if the quorum depends on which members answer, so that a leader must check often.
     pub fn follows_answers(&self) -> bool {
         matches!(self, Self::SomeRegions { .. })
     }
 }
 
 impl RingRules {
-    /// The voter sets that these rules want while the leader is in `home`.
+    /// Returns the voter sets that these rules require while the leader is in `home`.
     ///
     /// # Errors
-    /// [`PolicyGap`] where a set would be empty, or smaller than it may be.
+    /// [`PolicyGap`] if a set would be empty, or smaller than allowed.
     pub fn voter_sets(
         &self,
         members: &BTreeMap<MemberId, MemberRecord>,
@@ -146,8 +148,8 @@ impl RingRules {
         self.voter_sets_among(members, home, |_| 0)
     }
 
-    /// The same, with a `rank` for each region and its voters where there is a choice: the lowest
-    /// first. The leader's region comes before all.
+    /// Returns the voter sets that these rules require. If several regions are possible, `rank` of a region and its voters decides; the
+    /// lowest comes first. The leader's region comes before all others.
     pub(crate) fn voter_sets_among(
         &self,
         members: &BTreeMap<MemberId, MemberRecord>,
@@ -191,7 +193,7 @@ impl RingRules {
                         regions: regions.clone(),
                     });
                 }
-                // Stable: equal ranks stay in the order of the names.
+                // The sort is stable: equal ranks stay in the order of the names.
                 able.sort_by_key(|(region, voters)| (*region != home, rank(voters)));
                 able.truncate(*required);
                 Ok(able.into_iter().map(|(_, voters)| voters).collect())
@@ -201,7 +203,7 @@ impl RingRules {
     }
 }
 
-/// The voters, if a majority of them is not smaller than one of the expected number. (The engine only counts majorities of
+/// Returns the voters, if a majority of them is not smaller than a majority of the expected number. (The engine counts only majorities of
 /// existing voters, not of expected ones.)
 fn enough(
     voters: BTreeSet<MemberId>,
@@ -218,14 +220,13 @@ fn enough(
     Ok(voters)
 }
 
-// The rules of a ring as its log has them. Every member's record has the same text, so a removed member
-// takes none along, and the engine's membership needs no field for them. In an older log without them,
-// the leader's file applies.
+// The rules of a ring in its log. Every member's record has the same text. So the rules stay when a member is removed, and the engine's
+// membership needs no field for them. If an older log has no rules, the rules in the leader's configuration file apply.
 
-/// The name under which the records carry them.
+/// The key of the rules in a member's record.
 const NAME: &str = "rules";
 
-/// The rules in force: those of the log, or else those of this member's file.
+/// Returns the rules in force: the rules in the log, or otherwise the rules in this member's configuration file.
 pub fn in_force<'a>(
     records: impl IntoIterator<Item = &'a MemberRecord>,
     configured: &RingRules,
@@ -233,7 +234,7 @@ pub fn in_force<'a>(
     logged(records).map_or_else(|| configured.clone(), read)
 }
 
-/// Writes rules into all records. Additional text of a later version stays.
+/// Writes rules into all records. Additional fields of a later version are kept.
 pub fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &RingRules) {
     let Ok(Value::Object(mut words)) = serde_json::to_value(rules) else {
         return;
@@ -248,8 +249,8 @@ pub fn write(members: &mut BTreeMap<MemberId, MemberRecord>, rules: &RingRules) 
     put(members, &Value::Object(words));
 }
 
-/// Makes a membership that follows another carry the rules: those of the log, unchanged, or those of the
-/// leader's file where it has none yet.
+/// Copies the rules of the log, unchanged, into a membership that follows another one. If the log has no rules yet, the rules in the
+/// leader's configuration file are written.
 pub fn carry_on(members: &mut BTreeMap<MemberId, MemberRecord>, configured: &RingRules) {
     match logged(members.values()).cloned() {
         Some(words) => put(members, &words),
@@ -268,20 +269,20 @@ fn logged<'a>(records: impl IntoIterator<Item = &'a MemberRecord>) -> Option<&'a
     records.find_map(|record| record.extras.get(NAME))
 }
 
-/// Rules of a later version are not interpreted: no quorum moves by an unknown policy.
+/// Rules of a later version are not interpreted, so no quorum moves by an unknown policy.
 fn read(words: &Value) -> RingRules {
     serde_json::from_value(words.clone())
         .unwrap_or_else(|_| QuorumPolicy::Unknown(words["policy"].to_string()).into())
 }
 
-// The size of a majority. The engine counts what is committed: see [`crate::quorum`].
+// The size of a majority. The engine counts the commits: see [`crate::quorum`].
 
-/// How many of `voters` make a majority: any two majorities of the same voters share one.
+/// Returns how many of `voters` are a majority. Any two majorities of the same voters share a voter.
 pub const fn majority_of(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// True if there is a set, and these members are a majority of every set.
+/// Returns true if there is at least one set, and these members include a majority of every set.
 pub fn have_majorities(sets: &[BTreeSet<MemberId>], members: &BTreeSet<MemberId>) -> bool {
     let has = |set: &BTreeSet<_>| set.intersection(members).count() >= majority_of(set.len());
     !sets.is_empty() && sets.iter().all(has)
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(in_force(ring.values(), &other_file), configured);
         write(&mut ring, &some());
         carry_on(&mut ring, &other_file);
-        // A removed member takes none along, and a new one gets them with the next change.
+        // The rules stay when a member is removed. A new member gets them with the next change.
         ring.remove(&MemberId(1));
         ring.insert(MemberId(0), MemberRecord::default());
         let json = serde_json::to_string(&ring).unwrap();

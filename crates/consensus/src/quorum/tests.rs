@@ -1,5 +1,5 @@
-//! Over random rings, policies, moves and membership changes: any two consecutive definitions of the quorum
-//! intersect, the engine accepts each step, and every move completes.
+//! Properties over random rings, policies, moves and membership changes. The quorums before and after each step intersect, the engine
+//! accepts each step, and every move completes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ fn is_quorum(sets: &VoterSets, members: &BTreeSet<MemberId>) -> bool {
         .all(|set| set.intersection(members).count() >= majority_of(set.len()))
 }
 
-/// Whether every quorum of one intersects all quorums of the other, by trying every subset.
+/// Returns true if every quorum of one list intersects all quorums of the other; tries every subset.
 fn all_quorums_intersect(one: &VoterSets, other: &VoterSets) -> bool {
     let all: Vec<MemberId> = {
         let all: BTreeSet<MemberId> = one.iter().chain(other).flatten().copied().collect();
@@ -43,7 +43,7 @@ enum Turn {
     Update(u64, usize, bool),
     /// The leader is, or shall be, in this region.
     Home(usize),
-    /// These members do not answer for now.
+    /// These members do not answer from now on.
     Silent(BTreeSet<u64>),
     /// A member joins this region, voting or not.
     Join(usize, bool),
@@ -127,7 +127,7 @@ impl History {
             .silent(&silent)
     }
 
-    /// Takes one turn as far as possible, and returns every definition of the quorum on the way.
+    /// Executes one turn as far as possible, and returns every list of voter sets on the way.
     fn take(&mut self, turn: &Turn) -> Vec<VoterSets> {
         match turn {
             Turn::Policy(policy) => self.rules.policy = policy.clone(),
@@ -152,7 +152,7 @@ impl History {
         self.settle()
     }
 
-    /// A member leaves as the roster allows it: out of every set, if none of them becomes empty.
+    /// Removes a member from every set, if no set becomes empty, as the roster does.
     fn leave(&mut self, id: u64) -> Vec<VoterSets> {
         let alone = self.sets.iter().any(|set| set.iter().eq([&MemberId(id)]));
         let mut without = self.sets.clone();
@@ -209,7 +209,7 @@ proptest! {
             }))
             .collect();
         let rules = RingRules::from(policy);
-        // With a policy that these members cannot satisfy, a ring starts with another policy.
+        // If these members cannot satisfy the policy, the ring starts with another policy.
         let home = Region("a".to_owned());
         let sets = rules.voter_sets(&records, &home);
         let sets = sets.or_else(|_| RingRules::default().voter_sets(&records, &home)).unwrap();
@@ -272,7 +272,7 @@ fn policy(text: &str) -> QuorumPolicy {
     }
 }
 
-/// A policy and, after `expecting`, how many voters regions should have.
+/// Parses a policy and, after `expecting`, the expected number of voters of regions.
 fn rules(text: &str) -> RingRules {
     let (policy_text, expected) = text.split_once(" expecting ").unwrap_or((text, ""));
     let expected = expected.split_whitespace().map(|one| {
@@ -357,10 +357,10 @@ fn every_row_has_its_plan() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-// Whether the engine can express "a majority in each of K of R regions". It requires majorities of all of its sets.
-// Determined by trying all sets. The result decides how the policy of some of the regions works (decision 46).
+// Checks whether the engine can express "a majority in each of K of R regions". The engine requires majorities of all of its sets. This
+// test tries all sets. Its result is the reason why the policy for some of the regions changes the voter sets (decision 46).
 
-/// Voters are bits; region r has the `size` bits from `r * size` on.
+/// A case whose voters are bits. Region r has the `size` bits from `r * size` on.
 struct SetCase {
     regions: u32,
     size: u32,
@@ -372,18 +372,18 @@ impl SetCase {
         self.regions * self.size
     }
 
-    /// True if these members are a majority in as many regions as are required.
+    /// Returns true if these members are a majority in the required number of regions.
     fn is_quorum(&self, members: u32) -> bool {
         let region = |r: u32| ((1 << self.size) - 1) << (r * self.size);
         let met = (0..self.regions).filter(|r| is_majority(members, region(*r)));
         met.count() as u32 >= self.required
     }
 
-    /// True if voter sets exist whose joint majorities are exactly these quorums.
+    /// Returns true if voter sets exist whose joint majorities are exactly these quorums.
     fn can_be_said(&self) -> bool {
         let all = || 0u32..1 << self.voters();
         let quorums: Vec<u32> = all().filter(|members| self.is_quorum(*members)).collect();
-        // The sets that every quorum meets; requiring all of them is the strictest possible requirement.
+        // The sets of which every quorum has a majority. Together, they are the strictest possible requirement.
         let sets: Vec<u32> = all()
             .skip(1)
             .filter(|set| quorums.iter().all(|quorum| is_majority(*quorum, *set)))
@@ -409,7 +409,7 @@ fn some_regions_of_three_voters_are_no_majorities_of_sets() {
         (4, 1),
         (5, 1),
     ] {
-        // With fewer, two quorums need not meet.
+        // With fewer required regions, two quorums need not intersect.
         for required in regions / 2 + 1..=regions {
             let case = SetCase {
                 regions,

@@ -1,4 +1,4 @@
-//! Rings for the decision tables in tests, of this crate and of `ring-admin`, which includes this file.
+//! Rings for the decision tables in the tests of this crate and of `ring-admin`, which includes this file.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{RingMember, RingView};
 
 pub(crate) const LEASE: Duration = Duration::from_millis(800);
 
-/// A ring in which every member answers and has all entries, unless a test changes it.
+/// A ring in which every member answers and has all entries, unless a test changes that.
 #[derive(Clone)]
 pub(crate) struct Ring(RingView);
 

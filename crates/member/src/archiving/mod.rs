@@ -1,4 +1,4 @@
-//! Archives the member's log on its turn, prunes the archive, and reports the progress. No commit waits for it.
+//! Archives the member's log when it is this member's turn, prunes the archive, and reports the progress. No commit waits for this work.
 
 mod turn;
 
@@ -19,16 +19,16 @@ use crate::ring_handle::{RingHandle, leader};
 use crate::settings::ArchiveSettings;
 use crate::status::ArchiveView;
 
-/// Archive intervals between two searches for prunable objects: each lists the whole archive.
+/// How many archive intervals pass between two searches for prunable objects. Each search lists the whole archive.
 const INTERVALS: u32 = 100;
 const SOONEST: Duration = Duration::from_secs(10);
 const LATEST: Duration = Duration::from_secs(600);
-/// Most objects deleted in an interval.
+/// Maximum number of objects that are deleted in one interval.
 const AT_ONCE: usize = 64;
 /// The longest delay between retries while the storage fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Runs while polled.
+/// Archives the log and prunes the archive, while polled.
 pub(crate) async fn archive(
     ring: RingHandle,
     record: MemberRecord,
@@ -54,7 +54,7 @@ pub(crate) async fn archive(
             }
             Err(error) => {
                 progress.fails(&error);
-                // The storage credentials may have been renewed.
+                // The storage is opened again, because its credentials may have been renewed.
                 opened = None;
                 pause = (pause * 2).min(LONGEST_PAUSE).max(settings.interval);
             }
@@ -66,9 +66,9 @@ pub(crate) async fn archive(
 struct Opened {
     archiver: Archiver,
     pruner: Pruner,
-    /// The last search for prunable objects.
+    /// The time of the last search for prunable objects.
     looked: Option<Instant>,
-    /// The unfinished pruning.
+    /// The rest of an unfinished pruning.
     pruning: Option<Pruning>,
 }
 
@@ -87,7 +87,7 @@ impl Opened {
         })
     }
 
-    /// The pruning of one interval.
+    /// Does one interval's share of the pruning.
     async fn prune(
         &mut self,
         settings: &ArchiveSettings,
@@ -123,7 +123,7 @@ impl Opened {
     }
 }
 
-/// The work of one interval.
+/// Archives and prunes for one interval.
 async fn interval(
     ring: &RingHandle,
     record: &MemberRecord,
@@ -157,11 +157,12 @@ async fn interval(
     };
     progress.reaches(archives, archiver.archived(mark), committed);
     if archives {
-        // Read each time, so that recipients can change without a restart.
+        // The file is read each time, so that recipients can change without a restart.
         let recipients = settings.recipients_file.as_deref().map(Recipients::of_file);
         archiver.recipients = recipients.transpose()?;
     }
-    // Not entries committed in the meantime: under load this would never end, and no whole file or next interval would follow.
+    // Entries that are committed in the meantime are not included. Under load, the loop would otherwise not end, and whole files and the
+    // next interval would have to wait.
     while archives
         && let Step::Archived { manifest, gap_from } = archiver.step_to(committed, mark).await?
     {
@@ -172,7 +173,7 @@ async fn interval(
         progress.reaches(true, archiver.archived(mark), committed);
     }
     progress.reaches(archives, archiver.archived(mark), committed);
-    // A failed pruning was taken, and is not continued.
+    // A failed pruning is not continued; the next search begins another one.
     if archives
         && settings.prune
         && let Err(error) = opened.prune(settings, progress).await
@@ -182,7 +183,7 @@ async fn interval(
     Ok(())
 }
 
-/// True if another search is due.
+/// Returns true if another search for prunable objects is due.
 fn is_due(looked: Option<Instant>, interval: Duration, now: Instant) -> bool {
     let pause = (interval * INTERVALS).clamp(SOONEST, LATEST);
     looked.is_none_or(|looked| now.duration_since(looked) >= pause)
@@ -194,14 +195,14 @@ pub(crate) struct ArchiveProgress(Mutex<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// As last seen, without what the settings and the time say.
+    /// The view at the last check, without the values that depend on the settings and the time.
     view: ArchiveView,
     archived: Option<LogPlace>,
-    /// End of the committed entries that the archive lacks, and when they were first seen.
+    /// The end of the committed entries that the archive lacks, and the time when this was first observed.
     lacks: Option<(Instant, LogPlace)>,
 }
 
-/// Before the first check.
+/// The progress before the first check.
 impl Default for ArchiveProgress {
     fn default() -> Self {
         let beginning = LogPlace {
@@ -209,7 +210,7 @@ impl Default for ArchiveProgress {
             offset: 0,
         };
         Self(Mutex::new(Progress {
-            // The ring reports the smallest lag of all members, so an unknown lag must not be zero.
+            // The ring reports the smallest lag of all members, so this member's unknown lag must not be zero.
             lacks: Some((Instant::now(), beginning)),
             ..Progress::default()
         }))
@@ -257,7 +258,7 @@ impl ArchiveProgress {
         view.gaps_total += u64::from(after_a_gap);
     }
 
-    /// Other members precede this one. The progress stays that of the last check.
+    /// Records that other members precede this one. The progress of the last check is kept.
     fn leaves_it_to_others(&self) {
         self.lock().view.archives = false;
     }
@@ -274,7 +275,7 @@ impl ArchiveProgress {
         };
     }
 
-    /// Entries that the purge must keep for the archive.
+    /// Returns the entries that a purge must keep for the archive.
     pub(crate) fn not_archived(&self, most_bytes: u64) -> NotArchived {
         NotArchived {
             from: self.lock().archived,
@@ -340,7 +341,7 @@ mod progress_tests {
         progress.leaves_it_to_others();
         let progress = progress.lock();
         assert!(!progress.view.archives);
-        // The checked archive has these entries.
+        // The archive was checked, and it has these entries.
         assert_eq!(progress.archived, Some(place));
     }
 }

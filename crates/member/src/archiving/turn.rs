@@ -1,8 +1,8 @@
-//! The order in which members archive. Every member derives the same order from the ring's state. The archive shows members after the first
-//! whether those before them archive. Pure.
+//! The order in which members archive. Every member derives the same order from the ring's state. A member that is not the first one checks
+//! in the archive whether the members before it archive. Pure functions.
 //!
-//! Concurrent archiving by two members is harmless (`archive`), so certainty is not needed. The archive stalls when a preceding member is
-//! down or cannot reach the storage.
+//! If two members archive concurrently, no harm is done (`archive`), so a member need not be certain that it is its turn. If a preceding
+//! member is down or cannot reach the storage, the archive stalls until the next member replaces it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use binlog_store::LogPlace;
 use raft_types::{MemberId, MemberKind, MemberRecord};
 use tokio::time::Instant;
 
-/// How long the archive may stall for each preceding member.
+/// The minimum time for which the archive may stall, for each preceding member.
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
-/// The same in intervals of the archive.
+/// How many archive intervals the archive may stall, for each preceding member.
 const PATIENCE: u32 = 4;
 
-/// The number of members before this one. Witnesses come first, since archiving there costs no primary anything; then the leader's region,
-/// which has entries first; the leader itself last.
+/// Returns the number of members before this one. Witnesses come first, because their archiving costs no primary anything. Members in the
+/// leader's region come next, because they have entries first. The leader itself comes last.
 pub(crate) fn place(
     own: MemberId,
     leader: Option<MemberId>,
@@ -40,11 +40,11 @@ pub(crate) fn place(
     u32::try_from(in_front.count()).unwrap_or(u32::MAX)
 }
 
-/// A member's action at one of its intervals.
+/// A member's action in one of its intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     Archive,
-    /// Check the archive's progress, and call [`Turn::looked`].
+    /// Check the archive's progress, and then call [`Turn::looked`].
     Look,
     Nothing,
 }
@@ -54,21 +54,21 @@ pub(crate) enum Act {
 pub(crate) struct Seen {
     /// End of the archived log.
     pub(crate) archived: Option<LogPlace>,
-    /// The member that archived it.
+    /// The member that archived the end of the log.
     pub(crate) by: Option<MemberId>,
 }
 
-/// A member's turn state.
+/// The state that decides whether it is a member's turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    /// It archives instead of the members before it.
+    /// True if this member archives in place of the members before it.
     stands_in: bool,
-    /// Start of the wait for the archive, and the position that it waits for.
+    /// When the wait for the archive began, and the position that the archive must reach.
     waits: Option<(Instant, LogPlace)>,
 }
 
 impl Turn {
-    /// With the log's `committed` at this moment.
+    /// Returns what to do now, when the log is committed up to `committed`.
     pub(crate) fn act(
         &mut self,
         place: u32,
@@ -91,7 +91,7 @@ impl Turn {
         }
     }
 
-    /// Whether to archive after this check.
+    /// Records a check of the archive. Returns true if this member must archive now.
     pub(crate) fn looked(
         &mut self,
         own: MemberId,
@@ -102,7 +102,7 @@ impl Turn {
         let others_archive = seen.by.is_some_and(|by| by != own);
         self.stands_in = match self.waits.take() {
             Some((_, wanted)) => seen.archived < Some(wanted),
-            // Until another member continues.
+            // This member archives until another member continues.
             None => !others_archive,
         };
         if !self.stands_in {
@@ -177,19 +177,19 @@ mod tests {
         tokio::time::advance(Duration::from_secs(19)).await;
         assert_eq!(act(&mut turn, 1, 500), Act::Nothing);
         tokio::time::advance(Duration::from_secs(1)).await;
-        // Entries committed 20 s ago are archived.
+        // The archive has the entries that were committed 20 s ago.
         assert_eq!(act(&mut turn, 1, 500), Act::Look);
         assert!(!turn.looked(own, seen(100, other), at(500), Instant::now()));
         tokio::time::advance(Duration::from_secs(20)).await;
         assert_eq!(act(&mut turn, 1, 900), Act::Look);
         assert!(turn.looked(own, seen(499, other), at(900), Instant::now()));
-        // It archives instead, and checks each time.
+        // The member archives in place of another one, and checks the archive each time.
         assert_eq!(act(&mut turn, 1, 950), Act::Look);
         assert!(turn.looked(own, seen(900, own), at(950), Instant::now()));
         assert_eq!(act(&mut turn, 1, 990), Act::Look);
         assert!(!turn.looked(own, seen(990, other), at(990), Instant::now()));
         assert_eq!(act(&mut turn, 1, 990), Act::Nothing);
-        // After two members it waits twice as long; and an empty archive counts as stalled.
+        // With two members before it, a member waits twice as long. An empty archive counts as stalled.
         tokio::time::advance(Duration::from_secs(39)).await;
         assert_eq!(act(&mut turn, 2, 990), Act::Nothing);
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -1,5 +1,5 @@
-//! The member's binlog server: its committed log for stock replicas and other clients. It runs while the member takes part, whichever
-//! member leads.
+//! The member's binlog server, which serves the committed log to stock replicas and other clients. It runs while the member takes part in
+//! the ring, regardless of which member leads.
 
 pub(crate) mod served_log;
 
@@ -19,10 +19,10 @@ use crate::protocol::{PurgeReport, PurgeRequest};
 use crate::ring_handle::{RingHandle, RotateError, Rotated};
 use crate::state::MemberState;
 
-/// Prepares the server on an open listener, with its log; none where the member has no binlog server.
+/// Prepares the server on an open listener, with its log. Returns `None` if the member has no binlog server.
 ///
 /// # Errors
-/// When the listener has no address.
+/// If the listener has no address.
 pub(crate) fn prepare(
     state: &Arc<MemberState>,
     listener: TcpListener,
@@ -36,7 +36,7 @@ pub(crate) fn prepare(
         return Ok(None);
     };
     let own = &state.settings.own;
-    // A member's incarnation is unique, and no mysqld has it as its UUID.
+    // A member's incarnation is unique, and no mysqld has the same UUID.
     let identity = ServerIdentity {
         server_id: usual_server_id(own.id),
         server_uuid: state.book.identity().incarnation.0,
@@ -59,14 +59,14 @@ pub(crate) fn prepare(
     Ok(Some((server, log)))
 }
 
-/// The two file statements available to the binlog server's clients. They are recorded like any operator's.
+/// The two file statements that clients of the binlog server may execute. They are recorded like the commands of an operator.
 struct Orders {
     ring: RingHandle,
     state: Arc<MemberState>,
 }
 
 impl Orders {
-    /// Names the leader, for statements that only it can execute.
+    /// Returns the leader's name, for statements that only the leader can execute.
     fn leader(&self) -> String {
         let view = self.ring.member.status().ring_view;
         match view.leader.and_then(|leader| view.member(leader)) {

@@ -1,5 +1,5 @@
-//! The member's log for the binlog server, and the archived part of the ring's log before it, for clients that were away longer than
-//! this member keeps its files.
+//! The log of the binlog server: the member's log, and before it the archived part of the ring's log. Clients need the archived part if
+//! they were absent for longer than this member keeps its files.
 
 use std::io;
 use std::path::Path;
@@ -28,23 +28,23 @@ use crate::ring_handle::RingHandle;
 use crate::settings::{ArchiveSettings, Settings};
 use crate::status::{ArchiveView, ConsumerView};
 
-/// Committed entries may be written here slightly later.
+/// Interval between two checks for a committed entry that is not written here yet.
 const NOT_WRITTEN_YET: Duration = Duration::from_millis(1);
-/// A new file exists shortly after the commit of the entry that ends the previous one.
+/// Interval between two checks for a new file. It exists shortly after the commit of the entry that ends the previous file.
 const FILE_CHECK: Duration = Duration::from_secs(1);
-/// How often it is checked whether this member's own mysqld was released.
+/// Interval between two checks whether this member's own mysqld was released.
 const RELEASE_CHECK: Duration = Duration::from_secs(1);
 /// Interval between queries to a ring without a leader.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// The binlog server's clients and their log.
+/// The clients of the binlog server, and the log that it serves.
 pub(crate) struct Serving {
     pub(crate) consumers: Consumers,
     pub(crate) log: Arc<ServedLog>,
 }
 
 impl Serving {
-    /// The views of attached clients.
+    /// Returns the views of the attached clients.
     pub(crate) fn views(&self) -> Vec<ConsumerView> {
         let views = self.consumers.views(&*self.log).into_iter();
         let view = |view: binlog_server::ConsumerView| ConsumerView {
@@ -66,7 +66,7 @@ impl Serving {
     }
 }
 
-/// Name of a client for operators.
+/// Returns the name of a client, for operators.
 fn name(view: &binlog_server::ConsumerView) -> String {
     match (&view.host[..], view.port, view.server_id) {
         ("", _, 0) => view.address.to_string(),
@@ -78,10 +78,10 @@ fn name(view: &binlog_server::ConsumerView) -> String {
 
 pub(crate) struct ServedLog {
     ring: RingHandle,
-    /// The served part of the archive before the log.
+    /// The archived part before the member's log.
     older: Option<ServedArchive>,
     committed: watch::Sender<Position>,
-    /// Why the log gets no further transactions.
+    /// Set if the log gets no more transactions: the reason.
     over: watch::Sender<Option<String>>,
 }
 
@@ -96,7 +96,7 @@ impl ServedLog {
         }
     }
 
-    /// Checks whether the ring's primary was released, in this member's view and the other members' views. Runs while polled.
+    /// Checks, while polled, whether the ring's primary was released, in the view of this member and of the other members.
     pub(crate) async fn follow_release(
         &self,
         own: impl Fn() -> Option<String>,
@@ -117,7 +117,7 @@ impl ServedLog {
         }
     }
 
-    /// Keeps the log's published state up to date, while polled and the member runs.
+    /// Keeps the published state of the log up to date, while polled and the member runs.
     pub(crate) async fn follow(&self) {
         tokio::select! {
             () = self.follow_commits() => {}
@@ -125,7 +125,7 @@ impl ServedLog {
         }
     }
 
-    /// Keeps the archive's state up to date, and removes unused fetched files from the disk.
+    /// Keeps the state of the archive up to date, and removes fetched files that are no longer used.
     async fn follow_archive(&self) {
         let Some(archive) = &self.older else {
             return std::future::pending().await;
@@ -136,7 +136,7 @@ impl ServedLog {
             let now = self.ring.log.begin();
             if now != begin || Instant::now() >= next {
                 let valid = match &now {
-                    // The failure is in the status and the member's log.
+                    // The failure appears in the status and in the member's log file.
                     Some(now) if archive.look(now, BEGIN_CHECK).await.is_err() => ARCHIVE_RETRY,
                     _ => ARCHIVE_CHECK,
                 };
@@ -164,7 +164,7 @@ impl ServedLog {
         self.ring.log.begin().ok_or(ReadError::Gone)
     }
 
-    /// The archive, and where the log begins; none without one of both.
+    /// Returns the archive, and where the log begins; `None` if one of them does not exist.
     fn older(&self) -> Option<(&ServedArchive, LogBegin)> {
         self.older.as_ref().zip(self.ring.log.begin())
     }
@@ -196,7 +196,7 @@ impl ServedLog {
         *self.ring.member.committed().borrow()
     }
 
-    /// Waits until everything up to an entry is committed and written here.
+    /// Waits until all entries up to `mark` are committed and written here.
     async fn reach(&self, mark: Option<OpId>) -> Result<(), CatchUpError> {
         let mut marks = self.ring.member.committed();
         let reached = |own: &Option<OpId>| own.map(|own| own.index) >= mark.map(|mark| mark.index);
@@ -209,7 +209,7 @@ impl ServedLog {
     }
 }
 
-/// The error for a client that has everything.
+/// Returns the error for a client that has all transactions.
 fn released_message(primary: &str) -> String {
     format!(
         "the ring gets no more transactions: `witness disable-raft` released its primary `{primary}`, which clients write to without the \
@@ -277,7 +277,7 @@ impl CommittedFiles for ServedLog {
 
     fn begin_for(&self, have: &GtidSet) -> Option<FileNumber> {
         let within = self.ring.log.last_file_within(have)?;
-        // The files after the committed part do not exist yet.
+        // Files after the committed part are not reported, because they do not exist yet for clients.
         let last = self.committed.borrow().file;
         Some(FileNumber(within.number.get()).min(last))
     }
@@ -382,18 +382,18 @@ impl CommittedFiles for ServedLog {
 
 // The archived part before the log.
 
-/// Path in the data directory.
+/// Directory of fetched files in the data directory.
 const DIRECTORY: &str = "archived-files";
-/// Multiple of the disk reserve kept free by fetched files, so that they never cause refused transactions.
+/// Fetched files leave this multiple of the disk reserve free, so that they never cause refused transactions.
 const RESERVES: u64 = 4;
-/// Interval between checks whether the log's beginning has moved.
+/// Interval between two checks whether the log's beginning has moved.
 const BEGIN_CHECK: Duration = Duration::from_secs(1);
 /// How long a check of the archive is valid.
 const ARCHIVE_CHECK: Duration = Duration::from_secs(600);
 /// The interval while the archive is unreachable.
 const ARCHIVE_RETRY: Duration = Duration::from_secs(30);
 
-/// None without an archive, or if none of it is to be served.
+/// Returns the served part of the archive; `None` without an archive, or if none of it is to be served.
 fn served_archive(settings: &Settings, ring: &RingHandle) -> Option<ServedArchive> {
     let archive = settings.archive.clone()?;
     let most_bytes = archive.serve_bytes?;
@@ -419,7 +419,7 @@ fn listed(file: &ArchivedFile) -> LogFile {
     }
 }
 
-/// The error for a client.
+/// Converts the error for a client.
 fn read_error(error: ServingError) -> ReadError {
     match error {
         ServingError::Gone(_) => ReadError::Gone,
@@ -430,7 +430,7 @@ fn read_error(error: ServingError) -> ReadError {
     }
 }
 
-/// Both files are read each time: credentials and keys may be renewed.
+/// Opens the archive. Both files are read each time, because credentials and keys may be renewed.
 fn opened(settings: &ArchiveSettings) -> Result<(Storage, Identities), ServingError> {
     let (url, file) = (settings.url.clone(), settings.options_file.as_deref());
     let reached = StorageSettings::with_options_of(url, file, settings.call_limit)?;

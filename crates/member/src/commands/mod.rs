@@ -1,5 +1,5 @@
-//! The member's end of operators' commands: executes them on its Raft and reports events. Each command that changes state is logged with
-//! its caller and result. A command continues after its client disconnects, and ends with the member.
+//! Executes operators' commands on a member, and reports their events. Each command that changes state is logged with its caller and
+//! result. A command continues after its client disconnects, and ends when the member ends.
 
 mod mysqld_orders;
 
@@ -31,29 +31,29 @@ use crate::ring_history::{acknowledge_exposure, note_promotion, whole_history};
 use crate::state::MemberState;
 use crate::status::ViewSource;
 
-/// Events queued for a client that does not read; it does not receive later phases.
+/// Number of events that are queued for a client that does not read. More events are dropped.
 const WAITING_EVENTS: usize = 64;
 
-/// Executes operators' commands on a member, also while it joins its ring; clones share it.
+/// Executes operators' commands on a member, also before it has joined its ring. Clones share the state.
 #[derive(Clone)]
 pub struct Commands {
     pub(crate) state: Arc<MemberState>,
-    /// The deadlines of the other members, with which newcomers are called as well.
+    /// The transport's deadlines for calls to the other members, and to new members.
     pub(crate) transport: TransportConfig,
     pub(crate) stop: CancellationToken,
     pub(crate) reload: Arc<OnceLock<Arc<dyn Reload>>>,
 }
 
 impl Commands {
-    /// Sets the reload for this one and all of its clones. Only the first call takes effect.
+    /// Sets the reload of the configuration, for this value and all its clones. Only the first call takes effect.
     pub fn reload_by(&self, reload: Arc<dyn Reload>) {
         drop(self.reload.set(reload));
     }
 
-    /// Executes a command to its end, even after the client has disconnected and receives no events. `caller` is for the record.
+    /// Executes a command to its end, even if the client disconnects and receives no events. `caller` is recorded as the command's origin.
     ///
     /// # Errors
-    /// The refusal; its kind classifies it.
+    /// The refusal; its kind determines the exit code.
     pub async fn carry_out(
         &self,
         caller: &'static str,
@@ -95,7 +95,7 @@ fn unknown(why: &str) -> Refusal {
 impl CommandSource for Commands {
     fn right(&self, json: &[u8]) -> Right {
         let order = serde_json::from_slice::<Order>(json);
-        // An unknown command is not executed.
+        // A command that this version does not support is not executed, so reading is enough.
         order.map_or(Right::Read, |order| order.command.right())
     }
 
@@ -114,11 +114,11 @@ impl CommandSource for Commands {
 /// The sender of a command, for the audit log and the ring's history.
 #[derive(Debug, PartialEq, Eq)]
 struct Origin {
-    /// Its address, or the part of the program.
+    /// The client's address, or the part of the program that sent the command.
     caller: String,
-    /// The name in the certificate; without TLS the claimed one, or the address.
+    /// The name in the certificate. Without TLS, the name that the caller claims, or otherwise its address.
     by: String,
-    /// The name that the caller claims, unless the certificate names it.
+    /// The name that the caller claims, if the certificate contains another one.
     claimed: Option<String>,
 }
 
@@ -169,7 +169,7 @@ impl Work {
         self.events.end(&end).await;
     }
 
-    /// Writes an audit line for a command that changes state.
+    /// Writes an audit line for a command that changes state, and executes it.
     async fn record(
         &self,
         from: &Origin,
@@ -322,17 +322,17 @@ impl Work {
         to: MemberId,
         force: bool,
     ) -> Result<(), Refusal> {
-        // The leader knows better whether the target is fit: the target may be the leader itself.
+        // Only the leader checks whether the target is fit, because the target may be the leader itself.
         if member.leadership_now().leading_term().is_none() {
             return Err(Refusal::not_leader(member.status().ring_view.leader));
         }
-        // While failover is paused, a caretaker leader can be made the primary itself. Any other leader is already, and the promotion
-        // reports it.
+        // While failover is paused, a leader that is not the pinned primary can be made the primary itself. Any other leader is the primary
+        // already, and the promotion reports that.
         let pause = self.member.state.view().pause;
         if force || to == member.id() && pause.is_none_or(|pause| pause.primary == to) {
             return Ok(());
         }
-        // The promotion itself reports a target that does not answer, and any other obstacle.
+        // If the target does not answer, or there is another obstacle, the promotion itself reports that.
         let said = member.database_state(to).await;
         let Some(why) = said.and_then(|state| state.unfit) else {
             return Ok(());
@@ -356,7 +356,7 @@ impl Work {
         })
     }
 
-    /// Refuses what the command itself would refuse before any change.
+    /// Returns the refusal that the command itself would return before it changes anything.
     async fn dry_run(&self, command: OperatorCommand) -> Result<CommandResult, Refusal> {
         match command {
             OperatorCommand::Promote { to, force } => {
@@ -454,8 +454,8 @@ impl Work {
         Ok(CommandResult::Provisioned(provisioned))
     }
 
-    /// Whether a newcomer may be added, and the formats of its program. If it does not answer, giving it the ring fails as well, with the
-    /// reason.
+    /// Checks whether a new member may be added, and returns the formats of its program. If it does not answer, this passes: the next step,
+    /// which assigns the member to the ring, then fails with the reason.
     async fn checked_newcomer(
         &self,
         member: &Member,
@@ -475,13 +475,13 @@ impl Work {
         Ok(speaks)
     }
 
-    /// A client for a newcomer.
+    /// Returns a client for a new member.
     fn client_of(&self, record: &MemberRecord) -> Result<AdminClient, AdminError> {
         let tls = self.member.state.credentials.tls.as_ref();
         AdminClient::new(&record.address, tls, self.member.transport)
     }
 
-    /// Gives the newcomer its ring, then adds it. All refusals come before the first step.
+    /// Assigns a new member to the ring, then adds it to the membership. Everything is checked before the first step.
     async fn add(
         &self,
         member: &Member,
@@ -508,7 +508,7 @@ impl Work {
     }
 }
 
-/// Phases of a promotion reported so far.
+/// The phases of a promotion that were reported so far.
 #[derive(Default)]
 struct PhasesTold {
     done: usize,
@@ -551,7 +551,7 @@ mod tests {
         assert_eq!(recorded(Some("ana"), ""), of("ana", None));
         let nameless = "a certificate without a name, from 10.0.0.9:4711";
         assert_eq!(recorded(Some(""), "ana"), of(nameless, Some("ana")));
-        // Without TLS no name is proven.
+        // Without TLS, no name is proven, so the claimed name or the address is recorded.
         assert_eq!(recorded(None, "root"), of("root", None));
         assert_eq!(recorded(None, ""), of("10.0.0.9:4711", None));
     }

@@ -1,6 +1,6 @@
-//! The member's end of `witness enable-raft` and `witness disable-raft`: acts on its own mysqld as ordered, and bootstraps the ring. A
-//! member without a ring leaves its mysqld alone. An order is refused, whatever the plan, if two servers could take writes or a commit
-//! could pass that no other member has.
+//! Executes the orders of `witness enable-raft` and `witness disable-raft`: acts on the member's own mysqld, and bootstraps the ring. A
+//! member without a ring does not act on its mysqld without an order. Regardless of the plan, an order is refused if two servers could
+//! accept writes, or if a commit could succeed that no other member has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::ring_handle::now_ms;
 use crate::settings::{MysqlSettings, Settings};
 use crate::state::{BootstrapOrder, MemberState};
 
-/// How long a bootstrap may take here, with all members running.
+/// Time limit of a bootstrap, if all members are running.
 const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(25);
 /// Interval between checks of the bootstrap.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Bootstraps the ring, with a log after these transactions; a member of a ring returns that ring.
+/// Bootstraps the ring, with a log that begins after these transactions. If the member belongs to a ring already, returns that ring.
 ///
 /// # Errors
-/// The refusal, with what to do.
+/// The refusal, with advice.
 pub(crate) async fn bootstrap(
     member_state: &Arc<MemberState>,
     origin: &str,
@@ -39,7 +39,7 @@ pub(crate) async fn bootstrap(
         if let RingState::Belongs { ring } = member_state.book.identity().ring {
             return Ok(ring);
         }
-        // Begun, and continuing since a restart, or waiting for another order.
+        // A bootstrap that has begun continues after a restart, and needs no further order.
         if bootstrap.is_none() {
             let (answer, answered) = oneshot::channel();
             let order = BootstrapOrder {
@@ -76,7 +76,7 @@ pub(crate) struct OrderedMysqld<'a> {
     pub(crate) settings: &'a MysqlSettings,
     pub(crate) connect: ConnectOptions,
     pub(crate) book: &'a IdentityBook,
-    /// Present once the member takes part in its ring.
+    /// Set when the member takes part in its ring.
     pub(crate) management: Option<Arc<MysqldManagement>>,
 }
 
@@ -99,7 +99,7 @@ impl<'a> OrderedMysqld<'a> {
     /// Executes an order, and returns the resulting state.
     ///
     /// # Errors
-    /// The refusal, with what to do.
+    /// The refusal, with advice.
     pub(crate) async fn carry_out(&self, order: &MysqldOrder) -> Result<MysqldAnswer, Refusal> {
         let connect = &self.connect;
         match order {
@@ -122,7 +122,7 @@ impl<'a> OrderedMysqld<'a> {
             MysqldOrder::Replicate(from) => {
                 self.left_alone("the member manages it")?;
                 let source = self.source(from)?;
-                // It may have been restarted since its release, with the settings of its option file.
+                // mysqld may have been restarted since its release, with the settings of its option file.
                 done(steps::wait_for_nobody(connect).await)?;
                 done(steps::follow_source(connect, &source).await)?;
             }
@@ -176,7 +176,8 @@ impl<'a> OrderedMysqld<'a> {
         Ok(())
     }
 
-    /// Before there is a ring, the member leaves its mysqld alone; the note preserves that.
+    /// Records that the member must not manage its mysqld. Without a ring, it does not manage it yet; the note keeps this so after the ring
+    /// exists.
     fn stay_unmanaged(&self) -> Result<(), Refusal> {
         self.left_alone("the member manages its mysqld; `witness disable-raft` ends that cleanly")?;
         let note = self.note();
@@ -209,7 +210,7 @@ impl<'a> OrderedMysqld<'a> {
     }
 }
 
-/// The primary as the source of this mysqld, which verifies it unless the ring has no TLS.
+/// Returns the primary as the source of this mysqld. If the ring has TLS, mysqld verifies the source.
 fn replication_source(
     from: &ReplicateFrom,
     own_user: &str,
@@ -243,12 +244,12 @@ fn unknown(error: &std::io::Error) -> Refusal {
     )
 }
 
-// The donor's end of a copy: creates and removes the account for it.
+// The donor's part of a copy: creates and removes an account for it.
 
 /// Creates an account for a copy by this member.
 ///
 /// # Errors
-/// When there is no mysqld here, or it refuses.
+/// If this member has no mysqld, or mysqld refuses.
 pub(crate) async fn offer(
     member_state: &MemberState,
     recipient: MemberId,
@@ -261,16 +262,16 @@ pub(crate) async fn offer(
     }
 }
 
-/// The account at this member's mysqld.
+/// Returns the member's account in its mysqld.
 ///
 /// # Errors
-/// When there is none here.
+/// If this member has no mysqld.
 pub(super) fn account(member_state: &MemberState) -> Result<&ConnectOptions, Refusal> {
     let account = member_state.credentials.mysqld.as_ref();
     account.ok_or_else(no_mysqld)
 }
 
-/// This member has no mysqld to copy from or to.
+/// Returns the refusal of a member without a mysqld, which can be neither donor nor recipient of a copy.
 pub(crate) fn no_mysqld() -> Refusal {
     Refusal::refused("this member has no mysqld", "name a database member")
 }
@@ -279,7 +280,7 @@ pub(crate) fn no_mysqld() -> Refusal {
 mod tests {
     use super::*;
 
-    /// A path in an order would send the first line of any readable file to a server of the caller's choice.
+    /// With a path in the order, mysqld would send the first line of any file that it can read to a server of the caller's choice.
     #[test]
     fn an_order_to_replicate_names_no_file_and_not_the_members_account() {
         let verified = SourceTls::Verified {

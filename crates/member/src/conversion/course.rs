@@ -1,4 +1,4 @@
-//! A plan and its execution, step by step; the journal records each step before it begins.
+//! A plan and its execution, step by step. The journal records each step before the step begins.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -21,7 +21,7 @@ use crate::ring_handle::now_ms;
 
 /// A plan and its execution.
 pub struct Course<'a> {
-    /// All steps, completed ones included; none if there are obstacles.
+    /// All steps, including completed ones; empty if there are obstacles.
     pub steps: Vec<Planned>,
     /// Obstacles of the plan.
     pub obstacles: Vec<Obstacle>,
@@ -36,10 +36,10 @@ pub struct Course<'a> {
 }
 
 impl<'a> Course<'a> {
-    /// Checks all servers, and plans.
+    /// Checks all servers, and makes a plan.
     ///
     /// # Errors
-    /// When a member does not answer, or there is a journal that cannot be read.
+    /// If a member does not answer, or the journal exists and cannot be read.
     pub async fn of(conversion: &'a Conversion<'a>) -> Result<Self, Refusal> {
         let (scene, places) = conversion.scene().await?;
         let (planned, remarks) = match conversion.direction {
@@ -76,11 +76,11 @@ impl<'a> Course<'a> {
         self.obstacles.is_empty() && self.steps.iter().all(|planned| planned.done)
     }
 
-    /// Executes the remaining steps, as far as possible. Reports each step to `told`, with its duration in seconds. Returns how long
-    /// clients could not write, in seconds, if this run or an earlier one measured it.
+    /// Executes the remaining steps, as far as possible. Calls `told` for each step, with its duration in seconds. Returns how long clients
+    /// could not write, in seconds, if this run or an earlier one measured it.
     ///
     /// # Errors
-    /// When another run is in progress, and those of the steps, with the way back.
+    /// If another run is in progress, or a step fails; the advice names the command that goes back.
     pub async fn carry_out(
         &mut self,
         mut told: impl FnMut(&Step, f64) + Send,
@@ -113,31 +113,31 @@ impl<'a> Course<'a> {
             self.journal.entries.write_pause_seconds = Some(pause.as_secs_f64());
         }
         self.journal.write()?;
-        // An earlier run may have measured it.
+        // An earlier run may have measured the pause.
         Ok(self.journal.entries.write_pause_seconds)
     }
 }
 
-// The journal in the data directory: each step with its time, and the write pause. The file is replaced as a whole, kept at the end, and
-// continued by later runs.
+// The journal in the data directory: each step with its time, and the time for which clients could not write. Each change replaces the
+// whole file. Later runs continue the journal, and it is kept after the last step.
 
 /// The journal's entries for completed steps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JournalEntries {
     /// The steps in order.
     pub steps: Vec<JournalEntry>,
-    /// How long clients could not write, in seconds, where a run has measured all of it.
+    /// How long clients could not write, in seconds, if a run has measured the whole time.
     pub write_pause_seconds: Option<f64>,
 }
 
-/// One step.
+/// One step in the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JournalEntry {
     /// The step as text.
     pub step: String,
     /// Start, in milliseconds since 1970.
     pub began_ms: u64,
-    /// Duration in seconds; none when its end was not seen.
+    /// Duration in seconds; `None` if the run did not observe the end.
     pub seconds: Option<f64>,
 }
 
@@ -148,13 +148,13 @@ struct Journal {
 }
 
 impl Journal {
-    /// The journal of this command, with the entries of an earlier run.
+    /// Opens the journal of this command, with the entries of an earlier run.
     ///
     /// # Errors
-    /// When it exists and cannot be read.
+    /// If it exists and cannot be read.
     fn open(data_dir: &Path, direction: Direction) -> Result<Self, Refusal> {
         let path = data_dir.join(match direction {
-            // The file name of its former name `detach`, so that it continues the run of an older version.
+            // This is the file name of the command's former name, `detach`, so that a run of an older version is continued.
             Direction::DisableRaft => "detach.json",
             Direction::EnableRaft => "enable-raft.json",
         });
@@ -177,7 +177,7 @@ impl Journal {
     /// Records the start of a step. Durable on return.
     ///
     /// # Errors
-    /// When it cannot be written; the step must not begin then.
+    /// If the start cannot be recorded. The step must not begin then.
     fn begins(&mut self, step: String) -> Result<(), Refusal> {
         self.entries.steps.push(JournalEntry {
             step,
@@ -190,7 +190,7 @@ impl Journal {
     /// Records the end of the step. Durable on return.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the end cannot be recorded.
     fn ends(&mut self, seconds: f64) -> Result<(), Refusal> {
         if let Some(entry) = self.entries.steps.last_mut() {
             entry.seconds = Some(seconds);
@@ -211,8 +211,8 @@ fn not_ours(what: String) -> Refusal {
     Refusal::failed(what, advice)
 }
 
-// Locks out concurrent runs: a lock in the data directory for this host, and a lock in the primary's mysqld for all others. Both end with
-// the process.
+// Prevents concurrent runs. A lock in the data directory is for runs on this host, and a lock in the primary's mysqld is for runs on other
+// hosts. Both are released when the process ends.
 
 const FILE_NAME: &str = "conversion.lock";
 const LOCK_NAME: &str = "witness.conversion";
@@ -227,7 +227,7 @@ impl OneAtATime {
     /// Takes both locks.
     ///
     /// # Errors
-    /// Refused when another run holds one of them; an error when a lock cannot be requested.
+    /// A refusal if another run holds a lock; a failure if a lock cannot be requested.
     async fn take(data_dir: &Path, primary: &ConnectOptions) -> Result<Self, Refusal> {
         let path = data_dir.join(FILE_NAME);
         let file = File::create(&path);
@@ -261,9 +261,9 @@ fn busy(what: &str) -> Refusal {
     )
 }
 
-// Measures how long clients cannot write: polls on its own connection whether the primary is read only.
+// Measures how long clients cannot write. A connection of its own polls whether the primary is read only.
 
-/// Polling interval, about the accuracy of the result.
+/// The polling interval, which is about the accuracy of the result.
 const AGAIN: Duration = Duration::from_millis(2);
 
 /// A running measurement.
@@ -273,10 +273,10 @@ pub(super) struct WritePause {
 }
 
 impl WritePause {
-    /// Measures from now on.
+    /// Starts a measurement.
     ///
     /// # Errors
-    /// When the server cannot be connected to.
+    /// If the server cannot be connected to.
     pub(super) async fn watch(primary: &ConnectOptions) -> Result<Self, Refusal> {
         let connection = Connection::open_with_own_settings(primary).await;
         let connection = connection.map_err(failed)?;
@@ -285,7 +285,8 @@ impl WritePause {
         Ok(Self { end, task })
     }
 
-    /// The pause so far, from the first closed moment to the last opening. None if its start or end was not seen.
+    /// Ends the measurement. Returns the time from the first moment when writes were refused to the last moment when they were accepted
+    /// again. `None` if the start or the end was not observed.
     pub(super) async fn end(self) -> Option<Duration> {
         // The polling task may have ended already.
         let _ = self.end.send(());
@@ -295,7 +296,7 @@ impl WritePause {
 
 async fn watch(mut connection: Connection, mut ended: oneshot::Receiver<()>) -> Option<Duration> {
     let mut seen = Seen::default();
-    // The last check is after the end: it was opened before that.
+    // There is one more check after the end, because the primary was opened shortly before it.
     let mut last = false;
     loop {
         let asked = connection.query("SELECT @@GLOBAL.read_only").await.ok()?;
@@ -311,7 +312,7 @@ async fn watch(mut connection: Connection, mut ended: oneshot::Receiver<()>) -> 
     }
 }
 
-/// When clients could write and when not, as seen by a polling session.
+/// When clients could and could not write, as observed by a polling session.
 #[derive(Default)]
 struct Seen {
     was_open: bool,
@@ -369,7 +370,7 @@ mod write_pause_tests {
     #[test]
     fn a_pause_is_known_when_it_was_seen_from_begin_to_end() {
         let begin = Instant::now();
-        // True if it was closed at each of these milliseconds.
+        // For each millisecond, true if the primary was closed for writes.
         let table: [(&[bool], Option<u64>); 6] = [
             (&[false, true, true, false, false], Some(2)),
             (&[false, true, false, true, false], Some(3)),

@@ -1,19 +1,21 @@
-//! The plan that returns a ring to plain replication, pure. The order matters:
+//! The plan that converts a ring to plain replication. Pure functions. The order of the steps matters:
 //!
 //! ```text
 //!  followers: released ► the primary: drained, released, opened ► followers: replicate from it
 //!  └ only the primary can be opened from here on             └ what it has, the ring had acknowledged
 //! ```
 //!
-//! Followers' members release first: a managed one that came to lead would open its server next to the plain primary. Followers replicate
-//! last. A replica also receives transactions that wait for an ACK, and the ring may trim those at a primary it still manages.
+//! Followers' members release first. If such a member still managed its mysqld and became the leader, it would open that mysqld next to the
+//! plain primary. Followers replicate from the primary last. A replica also receives transactions that wait for an ACK, and while the ring
+//! manages the primary, it may trim those.
 //!
-//! A release of the primary may fail, and another member may lead for a while. The primary's server follows in the meantime, and purges
-//! that time from its binlog when it leads again. A follower released earlier can get those transactions only from the ring, so its member
-//! manages it again first.
+//! If the release of the primary fails, another member may lead for some time. The primary's server then follows, and may have purged the
+//! transactions of that time from its binlog when it is the primary again. A follower that was released earlier can get these transactions
+//! only from the ring. So its member first manages it again.
 //!
 //! A released follower looks like a drained primary that is not opened yet: unmanaged and closed. But the ring may have acknowledged more
-//! than the follower had applied. So no server is released as the primary while another one is managed, writable, or has more.
+//! than the follower had applied. So no server is released as the primary while another server is managed, accepts writes, or has more
+//! transactions.
 
 use binlog_format::gtid::GtidSet;
 use mysqld_server::conversion::ServerLook;
@@ -25,7 +27,7 @@ const START_IT: &str = "start it, or let its member start it, and try again";
 const BESIDE_THE_PRIMARY: &str =
     "run this command with the configuration of the member next to the primary";
 
-/// Plans the way out of a ring.
+/// Plans the steps out of a ring.
 ///
 /// # Errors
 /// All obstacles.
@@ -50,7 +52,7 @@ pub(super) fn plan_disable(scene: &Scene) -> Plan {
         false => not_the_primary(scene, look),
     });
     let purged = look.purged().unwrap_or_default();
-    // The ring has all that a member's server lacks, as long as the ring manages the primary.
+    // While the ring manages the primary, a member's server can get all missing transactions from the ring.
     let others = scene.others.iter().map(|server| (server, managed));
     let stock = scene.stock.iter().map(|server| (server, false));
     for (server, gets_it_from_the_ring) in others.chain(stock) {
@@ -88,7 +90,7 @@ pub(super) fn plan_disable(scene: &Scene) -> Plan {
     Ok(steps)
 }
 
-/// Unmanaged servers that accept writes, and would still accept them next to the plain primary.
+/// Finds unmanaged servers that accept writes, and would still accept them next to the plain primary.
 fn beside_the_ring(scene: &Scene) -> Vec<Obstacle> {
     let open =
         |server: &&Server| !server.is_or_will_be_managed() && server.is(|look| look.writable);
@@ -101,7 +103,7 @@ fn beside_the_ring(scene: &Scene) -> Vec<Obstacle> {
     found.collect()
 }
 
-/// Evidence that another server is or was the primary, where the command's own server is unmanaged.
+/// If the server of this command is unmanaged, returns the evidence that another server is or was the primary.
 fn not_the_primary(scene: &Scene, look: &ServerLook) -> Vec<Obstacle> {
     let primary = &scene.primary.name;
     let executed = look.executed().unwrap_or_default();
@@ -133,12 +135,12 @@ fn not_the_primary(scene: &Scene, look: &ServerLook) -> Vec<Obstacle> {
     found
 }
 
-/// The transactions of `of` that a server lacks.
+/// Returns the transactions in `of` that a server lacks.
 fn lacking(look: &ServerLook, of: &GtidSet) -> GtidSet {
     of.difference(&look.executed().unwrap_or_default())
 }
 
-/// A replica cannot get transactions that the primary has purged from its binlog.
+/// Returns an obstacle if the server lacks transactions that the primary has purged from its binlog, because it cannot replicate them.
 fn cannot_replicate(server: &Server, look: &ServerLook, purged: &GtidSet) -> Option<Obstacle> {
     let missing = lacking(look, purged);
     (!missing.is_empty()).then(|| {

@@ -1,17 +1,17 @@
-//! The plan that makes a ring over servers with plain replication, pure. The order matters:
+//! The plan that makes a ring from servers with plain replication. Pure functions. The order of the steps matters:
 //!
 //! ```text
 //!  stop managing ► create ring ► lead ► prepare ► stop waiting, stop ACKs ► leave the source ► take over the primary ► follow, one by one
 //!  └ no member acts on a mysqld ────────────────────────────────────────────────────┘ └ only here clients wait
 //! ```
 //!
-//! Replicas leave the primary before the ring takes it over. From then on its binlog may be trimmed to the ring's log. A replica also
-//! receives transactions that wait for an ACK, and would keep some that no other server has.
+//! Replicas stop replicating from the primary before the ring takes it over. After the takeover, the primary's binlog may be trimmed to the
+//! ring's log. A replica also receives transactions that wait for an ACK, so it would keep some that no other server has.
 //!
-//! Until the ring has all of the primary's transactions, a takeover can fail. The primary is then returned unchanged: its binlog is not
-//! trimmed. Only afterwards is it taken over, and followers are managed.
+//! A takeover can fail until the ring has all of the primary's transactions. If it fails, the primary is returned unchanged, and its binlog
+//! is not trimmed. Only when the ring has all transactions is the primary taken over, and followers are managed.
 //!
-//! No follower is managed before the primary: a managed one with a leading member would open its server next to the plain primary.
+//! No follower is managed before the primary. If a managed follower's member led, it would open its server next to the plain primary.
 
 use binlog_format::gtid::GtidSet;
 use mysqld_server::conversion::{ReplicatesFrom, ServerLook};
@@ -19,10 +19,11 @@ use uuid::Uuid;
 
 use crate::conversion::plan::{Obstacle, Plan, Planned, Scene, Server, Step};
 
-/// Maximum number of transactions that a replica may lack. With more it has to catch up first, since it could not take over.
+/// Maximum number of transactions that a replica may lack. A replica that lacks more must catch up first, because it could not become the
+/// primary soon.
 const MOST_BEHIND: u128 = 10_000;
 
-/// Plans the way into a ring.
+/// Plans the steps into a ring.
 ///
 /// # Errors
 /// All obstacles.
@@ -153,7 +154,7 @@ fn of_servers(scene: &Scene) -> Vec<Obstacle> {
     found
 }
 
-/// Servers that assign the same GTIDs to different transactions.
+/// Finds servers with the same UUID: they assign the same GTIDs to different transactions.
 fn of_one_uuid(scene: &Scene) -> Vec<Obstacle> {
     let mut seen: Vec<(&str, Uuid)> = Vec::new();
     let mut found = Vec::new();
@@ -210,7 +211,7 @@ fn of_replica(
     };
     let mut found = of_settings(server, look);
     found.extend(errant(server, look, written));
-    // It has left the source already; the next step instructs its member.
+    // This server has stopped replicating already. The next step gives the order to its member.
     let between = look.replicates_from.is_empty()
         && server.seen.unmanaged
         && origin.is_some_and(|origin| own.contains_set(origin));
@@ -228,7 +229,7 @@ fn of_replica(
     found.extend(server.several_channels(
         "a follower has one source, the ring: RESET REPLICA ALL FOR CHANNEL the others",
     ));
-    // By its GTIDs it would look complete, and could become the primary.
+    // By its GTIDs, the server would look complete, and it could become the primary.
     if !look.leaves_out.is_empty() {
         found.push(server.obstacle(
             format!(
@@ -239,7 +240,7 @@ fn of_replica(
         ));
     }
     let lacks = written.difference(&own).count();
-    // A server that has left the source gets its missing transactions from the ring's log.
+    // A server that has stopped replicating gets its missing transactions from the ring's log.
     if lacks > MOST_BEHIND && !between {
         found.push(server.obstacle(
             format!("it is {lacks} transactions behind"),
@@ -249,8 +250,8 @@ fn of_replica(
     found
 }
 
-/// Transactions that the primary lacks even among its uncommitted ones. Its replicas have executed those that wait there for an ACK; they
-/// are let through before any replica joins the ring.
+/// Returns an obstacle if a replica has transactions that the primary lacks, even among its uncommitted ones. A replica may have executed
+/// transactions that wait for an ACK at the primary. They are allowed, because they are committed before any replica joins the ring.
 fn errant(server: &Server, look: &ServerLook, written: &GtidSet) -> Option<Obstacle> {
     let Ok(own) = look.executed() else {
         return Some(unreadable(server));
@@ -264,7 +265,8 @@ fn errant(server: &Server, look: &ServerLook, written: &GtidSet) -> Option<Obsta
     })
 }
 
-/// A foreign replica that acknowledges after the takeover would let commits through that the ring lacks.
+/// Finds unknown semi-sync replicas of the primary. After the takeover, their acknowledgements would let commits succeed that the ring
+/// lacks.
 fn strange_ackers(scene: &Scene, primary: &ServerLook) -> Vec<Obstacle> {
     let known: Vec<_> = scene
         .replicas()
@@ -281,9 +283,9 @@ fn strange_ackers(scene: &Scene, primary: &ServerLook) -> Vec<Obstacle> {
     found.collect()
 }
 
-/// Remarks for the operator, with the clocks as of `now_ms`.
+/// Returns remarks for the operator; `now_ms` is the current time.
 pub(super) fn remarks(scene: &Scene, now_ms: u64) -> Vec<String> {
-    // No time where there is no report.
+    // Without a report, the time is zero and is ignored.
     let distant = |&time: &u64| time != 0 && time.abs_diff(now_ms) > CLOCKS_DIFFER_MS;
     let others = scene.others.iter();
     let distant = others.filter(|server| distant(&server.seen.now_ms));
@@ -335,7 +337,7 @@ pub(super) fn remarks(scene: &Scene, now_ms: u64) -> Vec<String> {
     remarks
 }
 
-/// Larger clock differences are reported: they distort a follower's lag.
+/// Larger differences between clocks are reported, because they distort the lag of a follower.
 const CLOCKS_DIFFER_MS: u64 = 1_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The effects of each step: orders to the members, statements at replicas without one, and waits for their results.
+//! Executes each step: orders to the members, statements at replicas without a member, and waits for the results.
 
 use binlog_format::gtid::GtidSet;
 use mysql_link::{ConnectOptions, Connection, Endpoint, LinkError, Secret, TlsMode};
@@ -19,7 +19,7 @@ impl Course<'_> {
     /// Executes one step.
     ///
     /// # Errors
-    /// When it is not complete; it can be repeated.
+    /// If the step is not complete. It can be repeated.
     pub(super) async fn execute(&mut self, step: &Step) -> Done {
         let own = self.conversion.name.as_str();
         match step {
@@ -30,19 +30,19 @@ impl Course<'_> {
             Step::StopWaiting => self.order(own, MysqldOrder::StopWaiting).await,
             Step::StopAcknowledging(name) => self.stop_acknowledging(name).await,
             Step::LeaveSource(name) => {
-                // Transactions missing in the ring's log are only available from the primary.
+                // Transactions before the ring's log can only be replicated from the primary.
                 self.until_executed(name, &self.origin().await?).await?;
                 self.order(name, MysqldOrder::LeaveSource).await
             }
             Step::TakeOver => self.take_over().await,
             Step::Follow(name) => {
-                // Transactions received from the primary before the ring acknowledged them are committed soon.
+                // The follower may have received transactions from the primary before the ring acknowledged them. They are committed soon.
                 self.until_executed(own, &self.executed(name).await?)
                     .await?;
                 self.manage(name).await
             }
             Step::Repoint(address) => self.repoint(address).await,
-            // The ring provides what the primary's binlog no longer holds; the release waits for that.
+            // The ring provides the transactions that the primary has purged. The release step then waits until the follower has them.
             Step::ManageAgain(name) => self.manage(name).await,
             Step::ReleaseFollower(name) => self.release_follower(name).await,
             Step::ReleasePrimary => self.release_primary().await,
@@ -86,10 +86,10 @@ impl Course<'_> {
             .map_err(|error| failed(format!("gtid_executed of `{name}` cannot be read: {error}")))
     }
 
-    /// Waits until a server has all of these transactions.
+    /// Waits until a server has executed all of these transactions.
     ///
     /// # Errors
-    /// When it cannot be checked, or lacks some at the deadline.
+    /// If the server cannot be checked, or lacks transactions at the deadline.
     async fn until_executed(&self, name: &str, wanted: &GtidSet) -> Done {
         loop {
             let lacks = wanted.difference(&self.executed(name).await?).count();
@@ -101,7 +101,7 @@ impl Course<'_> {
         }
     }
 
-    /// Waits until a server replicates as wanted.
+    /// Waits until `wanted` is true for a server's replication.
     ///
     /// # Errors
     /// As [`Self::until_executed`].
@@ -137,7 +137,7 @@ impl Course<'_> {
             match ring.leader {
                 Some(leader) if leader == own => return Ok(()),
                 Some(_) => {
-                    // Refused while the ring is forming; retried until the time is over.
+                    // The promotion is refused while the ring is being formed. It is repeated until the deadline.
                     let promoted = conversion.members.promote(own, conversion.until);
                     if let Err(failure) = promoted.await {
                         conversion.wait("the ring", &failure.what).await?;
@@ -158,7 +158,7 @@ impl Course<'_> {
         }
     }
 
-    /// The only step into a ring that clients notice.
+    /// Takes over the primary. Of all steps into a ring, clients notice only this one.
     async fn take_over(&mut self) -> Done {
         let conversion = self.conversion;
         let watch = WritePause::watch(&conversion.connect).await?;
@@ -172,7 +172,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Waits until the ring has all of the primary's transactions: until then its member may give it back.
+    /// Waits until the ring has all of the primary's transactions. Before that, the primary's member may give up the takeover.
     async fn taken_over(&self) -> Done {
         let own = &self.conversion.name;
         loop {
@@ -228,7 +228,7 @@ impl Course<'_> {
         self.until_replicating(address, wanted).await
     }
 
-    /// A follower is released once it follows and has the primary's current transactions: then it lacks little, and has none that the
+    /// Releases a follower after it has executed the primary's current transactions. It then lacks few transactions, and has none that the
     /// primary lacks.
     async fn release_follower(&self, name: &str) -> Done {
         let conversion = self.conversion;
@@ -242,7 +242,7 @@ impl Course<'_> {
         self.order(name, MysqldOrder::ReleaseFollower).await
     }
 
-    /// The only step out of a ring that clients notice.
+    /// Releases the primary. Of all steps out of a ring, clients notice only this one.
     async fn release_primary(&mut self) -> Done {
         let conversion = self.conversion;
         self.nobody_lacks_what_is_purged().await?;
@@ -253,8 +253,8 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Released followers can replicate from the primary. If the ring had another leader since, the primary has purged later transactions;
-    /// the next run's plan manages those followers again.
+    /// Checks that released followers can replicate from the primary. If the ring had another leader since their release, the primary may
+    /// have purged later transactions. The plan of the next run then manages those followers again.
     async fn nobody_lacks_what_is_purged(&self) -> Done {
         let look = self.look(&self.conversion.name).await?;
         let purged = look.purged().unwrap_or_default();
@@ -270,7 +270,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// The primary as its replicas reach it, and whether it uses TLS.
+    /// Returns the primary's address and account for its replicas, and whether it offers TLS.
     async fn primary(&self) -> Result<ReplicateFrom, Refusal> {
         let own = &self.conversion.name;
         let account = &self.conversion.account;
@@ -312,7 +312,8 @@ impl Course<'_> {
         self.until_replicating(name, wanted).await
     }
 
-    /// Why the replicas could not log in at the primary, which would leave it without replicas after its release.
+    /// Returns why the replicas could not log in at the primary. Without this check, the primary could be without replicas after its
+    /// release.
     pub(super) async fn no_login(&self) -> Result<Option<Obstacle>, Refusal> {
         let conversion = self.conversion;
         let obstacle = |found, advice: String| Some(Obstacle::new(&conversion.name, found, advice));
@@ -335,7 +336,7 @@ impl Course<'_> {
         };
         let error = match Connection::open(&connect).await {
             Err(error @ (LinkError::Tls { .. } | LinkError::TlsNotOffered { .. })) => error,
-            // The account may be restricted to the replicas' hosts.
+            // The account may be restricted to the hosts of the replicas, so this error is ignored.
             _ => return Ok(None),
         };
         Ok(obstacle(

@@ -1,13 +1,13 @@
-//! `witness enable-raft` and `witness disable-raft` without a command line: from plain replication into a ring and back. Both check all
-//! servers, make a plan, and have the members execute it step by step. Checks detect completed steps, so that a killed run is simply
-//! repeated. The journal in the data directory records each step with its time.
+//! `witness enable-raft` and `witness disable-raft` without a command line: they convert plain replication to a ring and back. Both check
+//! all servers, make a plan, and order the members to execute it step by step. The checks detect completed steps, so a run that was killed
+//! is simply repeated. The journal in the data directory records each step with its time.
 //!
 //! ```text
 //!   decisions, pure     plan   enable_plan   disable_plan
 //!   effects             scene (looks) ► course (journal, locks) ► execution (of each step)
 //! ```
 //!
-//! The caller provides [`ConversionMembers`] to reach members: the command line uses their admin calls, a simulation its own links.
+//! The caller provides [`ConversionMembers`] to reach the members. The command line uses their admin calls; a simulation has its own.
 
 mod course;
 mod disable_plan;
@@ -47,7 +47,7 @@ impl Direction {
         }
     }
 
-    /// The inverse command.
+    /// Returns the inverse command.
     pub fn back(self) -> Self {
         match self {
             Self::EnableRaft => Self::DisableRaft,
@@ -56,25 +56,25 @@ impl Direction {
     }
 }
 
-/// Input of a run.
+/// The input of a run.
 pub struct Conversion<'a> {
-    /// Which command it is.
+    /// Which command is executed.
     pub direction: Direction,
     /// How members are reached.
     pub members: &'a dyn ConversionMembers,
-    /// The member of this host, next to the primary.
+    /// The member on this host, next to the primary.
     pub own: MemberId,
-    /// Its name.
+    /// The member's name.
     pub name: String,
-    /// Directory of its journal and locks.
+    /// Directory of the journal and the lock file.
     pub data_dir: PathBuf,
-    /// The account at its mysqld.
+    /// The member's account in its mysqld.
     pub connect: ConnectOptions,
-    /// Replicas without a member whose source also changes.
+    /// Replicas without a member, which get another source.
     pub stock: Vec<StockReplica>,
-    /// Host and port of the binlog server that those are to follow, where `enable-raft` is given one, and its other settings.
+    /// For `enable-raft`: host and port of the binlog server that the replicas without a member are to follow, and its other settings.
     pub binlog_server: Option<((String, u16), BinlogServerSettings)>,
-    /// How replicas reach the primary, for `disable-raft`.
+    /// For `disable-raft`: how replicas reach the primary.
     pub account: ReplicationAccount,
     /// How a replica verifies the primary.
     pub source_tls: SourceTls,
@@ -95,22 +95,22 @@ pub struct StockReplica {
     pub address: String,
     /// How to connect to it.
     pub connect: ConnectOptions,
-    /// PEM file on its host with the CA of its source's certificate.
+    /// PEM file on the replica's host with the CA of its source's certificate.
     pub ca_file: Option<PathBuf>,
 }
 
 /// Address and login of the primary for the replicas.
 #[derive(Debug, Clone, Default)]
 pub struct ReplicationAccount {
-    /// Host and port of the primary; by default the host of its member's address, and mysqld's port.
+    /// Host and port of the primary. By default, the host in its member's address, and mysqld's port.
     pub source: Option<(String, u16)>,
-    /// User and password at the primary; required as soon as there is a replica.
+    /// User and password at the primary; required if there is a replica.
     pub login: Option<(String, Secret)>,
 }
 
 impl ReplicationAccount {
-    /// Why no replica can log in with it. The member's own account is unsuitable: it has all rights, and every replica would store its
-    /// password in clear text.
+    /// Returns why replicas must not log in with this account. The member's own account is not allowed: it has all privileges, and every
+    /// replica would store its password in clear text.
     fn mistake(&self, of_the_member: &str) -> Option<String> {
         match &self.login {
             None => Some("its replicas need an account there".to_owned()),
@@ -122,7 +122,7 @@ impl ReplicationAccount {
     }
 }
 
-/// A failure that needs no advice.
+/// Returns the refusal for a failure that needs no advice.
 fn failed(what: impl ToString) -> Refusal {
     Refusal::failed(what.to_string(), "")
 }

@@ -1,5 +1,5 @@
-//! What a run decides, pure: the observed servers, the steps of [`plan_enable`] and [`plan_disable`], and what is in their way. The
-//! dangers: two writable servers, and a commit that does not wait for the ring.
+//! The data of a plan: the observed servers, the steps of [`plan_enable`] and [`plan_disable`], and the obstacles. Pure functions. Two
+//! dangers must be avoided: two servers that accept writes, and a commit that does not wait for the ring.
 //!
 //! [`plan_enable`]: super::enable_plan::plan_enable
 //! [`plan_disable`]: super::disable_plan::plan_disable
@@ -12,7 +12,7 @@ use raft_types::RingId;
 
 use crate::protocol::MysqldAnswer;
 
-/// The steps in order, completed ones included; or all obstacles.
+/// The steps in order, including completed ones; or all obstacles.
 pub(super) type Plan = Result<Vec<Planned>, Vec<Obstacle>>;
 
 /// One step of a plan.
@@ -20,11 +20,11 @@ pub(super) type Plan = Result<Vec<Planned>, Vec<Obstacle>>;
 pub struct Planned {
     /// The step.
     pub step: Step,
-    /// True if it is done already.
+    /// True if the step is complete.
     pub done: bool,
 }
 
-/// A step into a ring or out of it. Servers are named by their member, or by their address without one.
+/// A step into a ring or out of it. A server is identified by the name of its member; without a member, by its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Instruct this member not to manage its server until further notice.
@@ -39,21 +39,21 @@ pub enum Step {
     StopWaiting,
     /// Make this server stop acknowledging.
     StopAcknowledging(String),
-    /// Make this server stop replicating from the primary, once it has the transactions before the start of the ring's log.
+    /// Make this server stop replicating from the primary, after it has executed the transactions before the ring's log.
     LeaveSource(String),
-    /// Make the primary's member manage it: from then on it belongs to the ring.
+    /// Make the primary's member manage it. From then on, it belongs to the ring.
     TakeOver,
-    /// Make this server's member let it follow.
+    /// Make this server's member manage it as a follower.
     Follow(String),
     /// Make this server follow the binlog server.
     Repoint(String),
-    /// This follower's member manages it again, so that it gets the transactions that the primary has purged.
+    /// Make this follower's member manage it again, so that it gets the transactions that the primary has purged.
     ManageAgain(String),
-    /// This follower's member stops managing it.
+    /// Make this follower's member stop managing it.
     ReleaseFollower(String),
-    /// The primary's member stops managing it. Open transactions are acknowledged first; clients then write without the ring.
+    /// Make the primary's member stop managing it. Open transactions are acknowledged first; then clients write without the ring.
     ReleasePrimary,
-    /// This server replicates from the primary.
+    /// Make this server replicate from the primary.
     Replicate(String),
 }
 
@@ -86,15 +86,15 @@ impl fmt::Display for Step {
     }
 }
 
-/// An obstacle, and how to remove it.
+/// An obstacle, and the advice how to remove it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {found}; {advice}")]
 pub struct Obstacle {
-    /// Where: a member's name, or a server's address.
+    /// The place of the obstacle: a member's name, or a server's address.
     pub place: String,
     /// The obstacle, as text.
     pub found: String,
-    /// The operator's remedy.
+    /// What the operator can do.
     pub advice: String,
 }
 
@@ -108,27 +108,27 @@ impl Obstacle {
     }
 }
 
-/// A server, as its member reports it; the run itself checks one without a member.
+/// A server as its member reports it. The run itself checks a server without a member.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Server {
-    /// Name of its member, or its address without one.
+    /// The name of the server's member; without a member, its address.
     pub(super) name: String,
-    /// The report; without a look where there is none.
+    /// The report. It has no `look` if the server could not be checked.
     pub(super) seen: MysqldAnswer,
-    /// Whether the ring's log is applied to it.
+    /// True if the ring's log is applied to the server.
     pub(super) follows: bool,
 }
 
-/// Everything that a plan depends on.
+/// The input of a plan.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scene {
-    /// The primary and its member. Observed after all others, so that they have nothing that it lacked.
+    /// The primary and its member. It is observed last, so the other servers cannot have transactions that it lacked then.
     pub(super) primary: Server,
     /// All other database members of the ring.
     pub(super) others: Vec<Server>,
     /// Replicas without a member.
     pub(super) stock: Vec<Server>,
-    /// Whether the primary's member leads the ring.
+    /// True if the primary's member leads the ring.
     pub(super) leads: bool,
     /// The rings of other members, by their names.
     pub(super) rings: Vec<(String, RingId)>,
@@ -141,7 +141,8 @@ impl Server {
         self.seen.look.as_ref().is_some_and(seen)
     }
 
-    /// Whether its member manages it, or will when it takes part in its ring: only the note prevents that.
+    /// Returns true if the server's member manages it, or will manage it when it takes part in its ring. Only the note `hands-off` prevents
+    /// that.
     pub(super) fn is_or_will_be_managed(&self) -> bool {
         self.seen.managed || (self.seen.ring.is_some() && !self.seen.unmanaged)
     }
@@ -150,10 +151,10 @@ impl Server {
         Obstacle::new(&self.name, found, advice)
     }
 
-    /// What was seen of it.
+    /// Returns the result of the server's check.
     ///
     /// # Errors
-    /// That nothing was.
+    /// An obstacle if the server could not be checked.
     pub(super) fn look(&self, advice: &str) -> Result<&ServerLook, Obstacle> {
         self.seen.look.as_ref().ok_or_else(|| {
             let cause = self.seen.unseen.as_deref().unwrap_or_default();
@@ -161,7 +162,7 @@ impl Server {
         })
     }
 
-    /// A source of its own can be given to a server with at most one.
+    /// Returns an obstacle if the server has several channels: a new source is only set on a server with one channel at most.
     pub(super) fn several_channels(&self, advice: &str) -> Option<Obstacle> {
         self.is(|look| look.replicates_from.len() > 1)
             .then(|| self.obstacle("its mysqld replicates through several channels", advice))
@@ -173,12 +174,12 @@ impl Scene {
         std::iter::once(&self.primary).chain(&self.others)
     }
 
-    /// All servers but the primary.
+    /// Returns all servers except the primary.
     pub(super) fn replicas(&self) -> impl Iterator<Item = &Server> {
         self.others.iter().chain(&self.stock)
     }
 
-    /// The transactions before the start of the ring's log, if there is a ring.
+    /// Returns the transactions before the ring's log; `None` without a ring.
     pub(super) fn origin(&self) -> Option<GtidSet> {
         let own = &self.primary.seen;
         own.ring.and_then(|_| own.origin.parse().ok())

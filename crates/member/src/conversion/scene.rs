@@ -1,4 +1,4 @@
-//! Checks of the servers, orders to their members, and waits: the parts of a run that need a network.
+//! Checks of the servers, orders to their members, and waits: the parts of a run that use the network.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -23,10 +23,11 @@ const LOOK: Duration = Duration::from_millis(50);
 const ORDER_LIMIT: Duration = Duration::from_secs(60);
 
 impl Conversion<'_> {
-    /// Checks all servers, the own one last: it has everything that the others received from it. With the places of all members.
+    /// Checks all servers. The primary is the last one, so it has all transactions that the others received from it. Also returns the
+    /// addresses of all members.
     ///
     /// # Errors
-    /// When a member does not answer.
+    /// If a member does not answer.
     pub(super) async fn scene(&self) -> Result<(Scene, Vec<MemberPlace>), Refusal> {
         let ring = self.members.ring().await;
         let mut rings = Vec::new();
@@ -44,7 +45,7 @@ impl Conversion<'_> {
             }
             answering.push((place.clone(), follows(said).is_ok()));
         }
-        // By number, in the plan's order, whatever the configuration's order.
+        // Members are sorted by number, so that the order of the plan does not depend on the configuration.
         answering.sort_by_key(|(place, _)| place.id);
         let mut others = Vec::new();
         for (place, follows) in &answering {
@@ -97,7 +98,7 @@ impl Conversion<'_> {
     /// Sends an order to a member.
     ///
     /// # Errors
-    /// The member's refusal; unknown when its result is unknown.
+    /// The member's refusal, or the kind `Unknown` if the result is unknown.
     pub(super) async fn order(
         &self,
         place: &MemberPlace,
@@ -124,10 +125,10 @@ impl Conversion<'_> {
         self.until.min(Instant::now() + ORDER_LIMIT)
     }
 
-    /// Waits until a member's report is as wanted.
+    /// Waits until `wanted` accepts a member's report.
     ///
     /// # Errors
-    /// Unknown when it is not in time; with the last report.
+    /// The kind `Unknown` at the deadline, with the last report.
     pub(super) async fn until_said(
         &self,
         place: &MemberPlace,
@@ -148,7 +149,7 @@ impl Conversion<'_> {
     /// Waits before the next check.
     ///
     /// # Errors
-    /// Unknown when the time is over.
+    /// The kind `Unknown` after the deadline.
     pub(super) async fn wait(
         &self,
         place: &str,
@@ -179,21 +180,21 @@ fn not_seen(why: String) -> MysqldAnswer {
 }
 
 impl StockReplica {
-    /// Its current state.
+    /// Checks the replica.
     ///
     /// # Errors
-    /// When it cannot be examined.
+    /// If it cannot be checked.
     pub(super) async fn look(&self) -> Result<ServerLook, Refusal> {
-        // No member attaches to it, so the identity does not matter.
+        // No member attaches to the replica, so the identity does not matter.
         let requirements = Requirements::new(u32::MAX, Uuid::nil());
         let seen = look(&self.connect, &requirements).await;
         seen.map_err(failed)
     }
 
-    /// Makes it replicate from a source that offers TLS or not, with this user and password.
+    /// Makes the replica replicate from this source, with this user and password. The source offers TLS or not.
     ///
     /// # Errors
-    /// When it refuses, or cannot verify the source.
+    /// If the replica refuses, or cannot verify the source.
     pub(super) async fn follow(
         &self,
         host: &str,
@@ -219,15 +220,15 @@ impl StockReplica {
 
 // A conversion's interface to members.
 
-/// The configured members, as a run reaches them.
+/// The configured members, as a run calls them.
 pub trait ConversionMembers: Send + Sync {
-    /// The ring as all of them currently see it.
+    /// Returns the ring, as the members report it now.
     fn ring(&self) -> BoxFuture<'_, RingSeen>;
 
     /// Makes a member act on its mysqld, or check it.
     ///
     /// # Errors
-    /// Its refusal, in the caller's wording; that its result is unknown.
+    /// The member's refusal, in the words of the caller, or that the result is unknown.
     fn order<'a>(
         &'a self,
         member: &'a MemberPlace,
@@ -235,7 +236,7 @@ pub trait ConversionMembers: Send + Sync {
         until: Instant,
     ) -> BoxFuture<'a, Result<MysqldAnswer, Refusal>>;
 
-    /// Makes a member bootstrap the ring, with a log after these transactions.
+    /// Makes a member bootstrap the ring, with a log that begins after these transactions.
     ///
     /// # Errors
     /// As [`Self::order`].
@@ -246,7 +247,7 @@ pub trait ConversionMembers: Send + Sync {
         until: Instant,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 
-    /// Makes the last known leader transfer the leadership to this member, fit or not.
+    /// Makes the last known leader transfer the leadership to this member, even if its mysqld is not fit.
     ///
     /// # Errors
     /// As [`Self::order`].
@@ -258,7 +259,7 @@ pub trait ConversionMembers: Send + Sync {
 pub struct RingSeen {
     /// The leader with a quorum.
     pub leader: Option<MemberId>,
-    /// Every configured member, then further members of the ring; each with its report, or why there is none.
+    /// Every configured member, then other members of the ring. Each one has its report, or the reason why there is none.
     pub members: Vec<(MemberPlace, Result<MemberView, Refusal>)>,
 }
 
@@ -275,7 +276,7 @@ pub struct MemberPlace {
     pub address: String,
 }
 
-/// Whether a member's mysqld follows the ring, or has no applier.
+/// Returns without an error if a member's mysqld follows the ring, or nothing is applied to it.
 ///
 /// # Errors
 /// The reason.

@@ -1,5 +1,6 @@
-//! Operator commands that the member runs when the primary changes, to notify a proxy, a name service or a person. They run after the
-//! change and cannot delay it. `reports.rs` decides which hook is due, and one task runs the commands in turn, each with a time limit.
+//! Hooks: an operator's commands that the member runs when the primary changes, for example to notify a proxy, a name service or a person.
+//! They run after the change, and cannot delay it. `reports.rs` decides which hook is due. One task runs the commands in turn, each with a
+//! time limit.
 
 mod reports;
 
@@ -17,15 +18,15 @@ use crate::settings::HookSettings;
 use crate::state::MemberState;
 use crate::status::ViewSource;
 
-// One run of a hook's command: in its own process group, with a time limit, and with bounded output.
+// Runs a hook's command once: in its own process group, with a time limit and a limit for its output.
 
-/// Bytes kept of each output stream; the rest is read and dropped.
+/// Number of bytes of each output stream that are kept. The rest is read and dropped.
 const KEPT_OUTPUT: usize = 4 << 10;
-/// How long to wait for output after the command has ended: its remaining children may hold the stream.
+/// How long to wait for output after the command has ended, because its remaining children may keep the stream open.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 struct HookRun {
-    /// Why it counts as failed; none after success.
+    /// Why the run failed; `None` after success.
     failure: Option<String>,
     /// The first kilobytes of the command's standard output, then of its standard error.
     output: String,
@@ -37,13 +38,13 @@ struct Group(Option<Pid>);
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // It may have ended already.
+            // The process group may have ended already.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-/// Runs `command` for an event, for at most `timeout`; then kills it with all of its children. Dropping this call does the same.
+/// Runs `command` for an event, at most for `timeout`. After that, or if this future is dropped, kills the command and all of its children.
 async fn run_hook(command: &[String], event: Environment, timeout: Duration) -> HookRun {
     let failed = |why: String| HookRun {
         failure: Some(why),
@@ -73,7 +74,7 @@ async fn run_hook(command: &[String], event: Environment, timeout: Duration) -> 
     let ended = tokio::time::timeout(timeout, child.wait()).await;
     let failure = match ended {
         Ok(Ok(status)) => {
-            // Processes that it left running on purpose continue.
+            // After a normal end, processes that the command started deliberately may continue.
             group.0 = None;
             (!status.success()).then(|| format!("{program} ended with {status}"))
         }
@@ -94,7 +95,7 @@ async fn run_hook(command: &[String], event: Environment, timeout: Duration) -> 
     HookRun { failure, output }
 }
 
-/// The beginning of a stream, which is read to its end.
+/// Reads a stream to its end, and returns its beginning.
 async fn kept(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else {
         return String::new();
@@ -117,8 +118,8 @@ fn command(settings: &HookSettings, kind: EventKind) -> &[String] {
     }
 }
 
-/// Runs hooks until dropped; a running command is then killed. Uses the currently configured commands. Without commands nothing is
-/// reported: a later first one reports the primary of that moment, as after a start.
+/// Runs hooks until it is dropped, which kills a running command. The current configuration is used. While no command is configured,
+/// nothing is reported. When the first command is configured, it reports the primary of that moment, as after a start.
 pub(crate) async fn run(state: Arc<MemberState>) {
     let mysqld = state.settings.mysql.as_ref();
     let mysqld = mysqld.map(|mysqld| (mysqld.host.as_str(), mysqld.port));

@@ -1,5 +1,6 @@
-//! What hooks report, and when. An event describes the state of the primary that a member sees, for a command's environment. A hook runs,
-//! with a growing delay after failures, until its last successful report equals that state. Pure: the time is an argument.
+//! Decides which hooks are due. An event describes the state of the primary, as this member sees it, for the environment of a command. A
+//! hook runs until its last successful report is equal to that state; after failures, the delay grows. Pure functions; the time is an
+//! argument.
 
 use std::time::Duration;
 
@@ -10,16 +11,16 @@ use crate::status::{FailingHook, MemberView, MysqlView, Question, Role, answer};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// This member's mysqld takes writes as the primary.
+    /// This member's mysqld accepts writes as the primary.
     Primary,
-    /// It was the primary, and is no longer.
+    /// This member's mysqld was the primary, and no longer is.
     Demoted,
-    /// Another member's mysqld than before is the ring's primary. Every member reports it.
+    /// The mysqld of another member than before is the ring's primary. Every member reports this.
     PrimaryChanged,
 }
 
 impl EventKind {
-    /// Its name in the environment and in log lines.
+    /// Returns the event's name in the environment and in log lines.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -28,7 +29,7 @@ impl EventKind {
         }
     }
 
-    /// The key of `[hooks]` that holds its command.
+    /// Returns the key in `[hooks]` with the event's command.
     fn key(self) -> String {
         format!("on_{}", self.name())
     }
@@ -37,22 +38,23 @@ impl EventKind {
 /// The environment of a command: names and values, in the documented order.
 pub(crate) type Environment = Vec<(&'static str, String)>;
 
-/// The system bounds a value of the environment; a longer set of transactions is omitted.
+/// The operating system limits the size of a value in the environment. A longer GTID set is omitted.
 const LONGEST_VALUE: usize = 64 << 10;
 
 /// The state of the primary, as one member sees it at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PrimaryState {
-    /// The term in which this member's mysqld is the primary; none while it is not.
+    /// The term in which this member's mysqld is the primary; `None` if it is not.
     pub(crate) own_term: Option<u64>,
-    /// The member last seen with the ring's primary.
+    /// The last member that was seen with the ring's primary.
     pub(crate) primary: Option<MemberId>,
     /// The previous primary.
     pub(crate) previous: Option<MemberId>,
 }
 
 impl PrimaryState {
-    /// The state after `view`. A ring without a primary keeps the last one: the same primary again is no change.
+    /// Returns the state after `view`. If the ring has no primary, the last primary is kept. So if the same member is the primary again,
+    /// this is no change.
     pub(crate) fn observe(self, view: &MemberView) -> Self {
         let own = answer(Question::Primary, view).is_ok();
         let own_term = own.then_some(view.term);
@@ -66,7 +68,8 @@ impl PrimaryState {
         }
     }
 
-    /// The environment of the event of `kind` for this state; with the client address of the member's mysqld, if it has one.
+    /// Returns the environment of the event of `kind` for this state. If the member has a mysqld, the environment includes its client
+    /// address.
     pub(crate) fn event(
         self,
         kind: EventKind,
@@ -122,8 +125,8 @@ impl PrimaryState {
     }
 }
 
-/// The member with the primary, as far as this one knows: itself with a primary mysqld, or another leading database member that is not a
-/// caretaker.
+/// Returns the member with the primary, as far as this member knows: itself if its mysqld is the primary, or the leading database member.
+/// While failover is paused for another member's primary, the leader is not returned.
 fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
     if own {
         return Some(view.member.id);
@@ -140,15 +143,15 @@ fn primary_of(view: &MemberView, own: bool) -> Option<MemberId> {
     (member.record.kind == MemberKind::Database && !takes_care).then_some(leader)
 }
 
-// Which hook is due.
+// The decision which hook is due.
 
 /// The delay after the first failure; each further failure doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest delay.
+/// The longest delay before a retry.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
-/// Last reports of this member's own mysqld, and of the ring's primary. Initially: mysqld is not the primary, and the ring's primary is
-/// unknown.
+/// The last reports about this member's own mysqld, and about the ring's primary. At the start, mysqld is not the primary, and the ring's
+/// primary is unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     own: Report<Option<u64>>,
@@ -156,7 +159,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// The due hook for `state`.
+    /// Returns the hook that is due for `state`, if any.
     pub(crate) fn due(&self, state: &PrimaryState, now: Instant) -> Option<EventKind> {
         if self.own.is_due(state.own_term, now) {
             return Some(match state.own_term {
@@ -168,7 +171,7 @@ impl Reports {
         ring.then_some(EventKind::PrimaryChanged)
     }
 
-    /// The hook of `kind` has reported `state`, or failed to. A hook without a command cannot fail.
+    /// Records that the hook of `kind` has reported `state`, or failed to. A hook without a command cannot fail.
     pub(crate) fn ended(
         &mut self,
         kind: EventKind,
@@ -185,7 +188,7 @@ impl Reports {
         }
     }
 
-    /// The hooks whose last run failed.
+    /// Returns the hooks whose last run failed.
     pub(crate) fn failing(&self) -> Vec<FailingHook> {
         let own = self.own.failed.as_ref().map(|failed| &failed.hook);
         let ring = self.ring.failed.as_ref().map(|failed| &failed.hook);
@@ -193,11 +196,11 @@ impl Reports {
     }
 }
 
-/// A state and its hooks.
+/// The last reported state, and a failed run.
 #[derive(Debug, Default)]
 struct Report<S> {
     reported: S,
-    /// The last run, if it failed: a failed command may have acted, so that `reported` does not count until a run succeeds.
+    /// The last run, if it failed. A failed command may have acted, so `reported` does not count until a run succeeds.
     failed: Option<Failed<S>>,
 }
 
@@ -283,7 +286,7 @@ mod event_tests {
         let event = first.event(EventKind::PrimaryChanged, &view, None);
         assert_eq!(value(&event, "WITNESS_PREVIOUS_PRIMARY"), "");
         assert_eq!(value(&event, "WITNESS_PRIMARY_HOST"), "10.0.0.1");
-        // No leader, then a witness, then the same primary as before.
+        // Three views: without a leader, with a leading witness, and with the same primary as before.
         for leader in [None, Some(3), Some(1)] {
             view.leader = leader.map(MemberId);
             assert_eq!(first.observe(&view), first, "{leader:?}");
@@ -300,7 +303,7 @@ mod event_tests {
     #[test]
     fn what_the_system_would_refuse_is_left_out() {
         let mut view = database_leader();
-        // Every second number, so that each is a separate interval.
+        // Every second number is used, so that each one is an interval of its own.
         let many = (0..LONGEST_VALUE / 2).map(|at| format!(":{}", 2 * at + 1));
         let many = many.collect::<String>();
         let set = format!("3e11fa47-71ca-11e1-9e33-c80aa9429562{many}");
@@ -330,7 +333,7 @@ mod tests {
         }
     }
 
-    /// The hooks that run for a state until none is due; all succeed.
+    /// Returns the hooks that run for a state until no hook is due. All of them succeed.
     fn run_all(reports: &mut Reports, state: &PrimaryState, now: Instant) -> Vec<String> {
         let mut ran = Vec::new();
         while let Some(kind) = reports.due(state, now) {
@@ -360,11 +363,11 @@ mod tests {
     fn a_state_that_changed_during_a_hook_is_reported_after_it() {
         let (mut reports, now) = (Reports::default(), Instant::now());
         assert_eq!(reports.due(&primary_in(3), now), Some(EventKind::Primary));
-        // The hook is slow: another member has become the primary.
+        // The hook is slow: when it ends, another member has become the primary.
         reports.ended(EventKind::Primary, &primary_in(3), None, now);
         let ran = run_all(&mut reports, &replica_of(2), now);
         assert_eq!(ran, ["on_demoted", "on_primary_changed"]);
-        // The same member in a later term registers again, although no hook saw the time between.
+        // If the same member is the primary in a later term, it is reported again, although no hook ran in between.
         run_all(&mut reports, &primary_in(5), now);
         assert_eq!(run_all(&mut reports, &primary_in(8), now), ["on_primary"]);
     }
@@ -377,7 +380,7 @@ mod tests {
             assert_eq!(reports.due(&state, now), Some(EventKind::Primary));
             let why = Some("exit status: 1".to_owned());
             reports.ended(EventKind::Primary, &state, why, now);
-            // The other hook runs in the meantime.
+            // During the delay, the other hook may run.
             let early = now + delay - Duration::from_millis(1);
             assert_ne!(reports.due(&state, early), Some(EventKind::Primary));
             now += delay;
@@ -397,7 +400,7 @@ mod tests {
         let (mut reports, now) = (Reports::default(), Instant::now());
         let why = Some("killed after 30s".to_owned());
         reports.ended(EventKind::Primary, &primary_in(3), why, now);
-        // Not retried: the new state is reported without a delay.
+        // The failed report is not repeated: the new state is reported without a delay.
         let ran = run_all(&mut reports, &replica_of(1), now);
         assert_eq!(ran, ["on_demoted", "on_primary_changed"]);
         assert_eq!(reports.failing(), []);

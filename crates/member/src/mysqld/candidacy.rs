@@ -1,4 +1,5 @@
-//! Cost of a promotion of this member because of its mysqld: for a leader that is to transfer the leadership, and in the status.
+//! The cost of a promotion of this member, which depends on its mysqld. It is used in the status, and by a leader that wants to transfer
+//! the leadership.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio::sync::watch;
 use crate::ring_handle::RingHandle;
 use crate::status::DISK_HANGS;
 
-/// How long mysqld may take to report its executed set. The requester waits for it to decide about the primary.
+/// How long mysqld may take to report its executed set. The leader that asked waits for the answer before it chooses a target.
 const LIMIT: Duration = Duration::from_millis(300);
 
 pub(crate) struct Candidacy {
@@ -27,13 +28,13 @@ pub(crate) struct Candidacy {
 }
 
 impl Candidacy {
-    /// The server's last known version.
+    /// Returns the server's last known version.
     pub(crate) fn version(&self) -> Option<String> {
         let report = self.health.reports.borrow();
         report.server.as_ref().map(|server| server.version.clone())
     }
 
-    /// The current cost after a primary of this version: asks mysqld.
+    /// Returns the current cost of a promotion after a primary of version `primary`; queries mysqld.
     pub(crate) async fn state(&self, primary: Option<String>) -> DatabaseState {
         if let Some(why) = self.unfit(primary) {
             return self.cost(Some(why), 0);
@@ -46,7 +47,7 @@ impl Candidacy {
         self.cost(Some(why), 0)
     }
 
-    /// The cost by the watch's last report, for the status; `committed` was read before that.
+    /// Returns the cost from the last observation of mysqld, for the status. `committed` was read before that observation.
     fn observed(&self, committed: &GtidSet) -> DatabaseState {
         let server = self.health.reports.borrow().server.clone();
         let Some(server) = server.filter(|_| self.unfit(None).is_none()) else {
@@ -57,7 +58,7 @@ impl Candidacy {
         self.cost(backup, lacks(committed, &server.executed))
     }
 
-    /// Reports the cost after each observation of mysqld.
+    /// Sends the cost to `costs` after each observation of mysqld.
     pub(crate) async fn tell(self: Arc<Self>, costs: watch::Sender<Option<DatabaseState>>) {
         let mut reports = self.health.reports.clone();
         loop {
@@ -70,7 +71,7 @@ impl Candidacy {
     }
 
     fn cost(&self, unfit: Option<String>, lacks: u64) -> DatabaseState {
-        // Missing transactions never arrive. A primary's missing ones only wait for its ACK.
+        // If mysqld gets no transactions, missing ones never arrive. At a primary, missing transactions only wait for the ACK.
         let gets_none = self.health.role.is_none() && !self.health.ingest.borrow().is_attached();
         let never = (lacks > 0 && gets_none).then(|| NEVER.to_owned());
         let unfit = unfit.or(never);
@@ -81,7 +82,7 @@ impl Candidacy {
         }
     }
 
-    /// Why a promotion is out of the question, as far as that is known without a query.
+    /// Returns why this member cannot be promoted, as far as this is known without a query; `None` if it can be.
     fn unfit(&self, primary: Option<String>) -> Option<String> {
         let versions = primary.zip(self.version());
         let too_old = versions.and_then(|(from, to)| too_old(&from, &to));
@@ -92,9 +93,10 @@ impl Candidacy {
         })
     }
 
-    /// The backup that a promotion would abort, and how many transactions known to be committed mysqld has not executed.
+    /// Returns the backup that a promotion would abort, and how many transactions mysqld has not executed although they are known to be
+    /// committed.
     async fn ask(&self) -> Result<(Option<String>, u64), CompareError> {
-        // In this order: transactions applied in between count as executed.
+        // The committed set is read first. Transactions that are applied in between then count as executed.
         let committed = self.committed();
         let connect = ConnectOptions {
             program_name: "witness-candidacy".to_owned(),
@@ -104,7 +106,7 @@ impl Candidacy {
         let executed = executed_by(&mut session).await?;
         let readiness = *self.readiness.borrow();
         let backup = match readiness {
-            // Its role does not change.
+            // If mysqld already has its role, a promotion does not abort a backup.
             Readiness::In(_) => None,
             _ => backup_under_way(&mut session).await,
         };
@@ -122,10 +124,10 @@ fn lacks(committed: &GtidSet, executed: &GtidSet) -> u64 {
     u64::try_from(committed.difference(executed).count()).unwrap_or(u64::MAX)
 }
 
-/// Why this member's log waits for its disk, if so. Other members confirm its proposals until the log's queue is full; then every commit
-/// waits.
+/// Returns why this member's log waits for its disk, if it does. Until the log's queue is full, other members can confirm its proposals.
+/// After that, every commit waits.
 pub(super) fn log_hangs(stats: &StoreStats) -> Option<String> {
-    // A write that waits for room is not written either.
+    // A log that waits for room on the disk does not hang.
     let hangs = stats.busy_for >= DISK_HANGS && !stats.disk_refuses;
     hangs.then(|| {
         format!(
@@ -135,7 +137,8 @@ pub(super) fn log_hangs(stats: &StoreStats) -> Option<String> {
     })
 }
 
-/// Why a server of version `to` must not follow a primary of version `from`. Unreadable versions allow it.
+/// Returns why a server of version `to` must not become the primary after a server of version `from`. If a version cannot be parsed, it is
+/// allowed.
 fn too_old(from: &str, to: &str) -> Option<String> {
     let (older, newer): (ServerVersion, ServerVersion) = (from.parse().ok()?, to.parse().ok()?);
     (!may_take_over(older, newer)).then(|| {

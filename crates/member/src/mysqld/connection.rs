@@ -1,4 +1,4 @@
-//! The member's connection to its mysqld, and its requirements, from the configuration.
+//! The member's connection to its mysqld, and its requirements for mysqld, from the configuration.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use raft_types::{Incarnation, MemberId};
 
 use crate::settings::{MysqlMode, MysqlSettings, Settings};
 
-/// Options for connecting; reads the password file.
+/// Returns the options to connect to mysqld. Reads the password file.
 ///
 /// # Errors
-/// When the password file cannot be read.
+/// If the password file cannot be read.
 pub fn connect_options(settings: &MysqlSettings) -> io::Result<ConnectOptions> {
     let endpoint = match &settings.socket {
         Some(socket) => Endpoint::unix(socket),
@@ -44,7 +44,7 @@ pub fn connect_options(settings: &MysqlSettings) -> io::Result<ConnectOptions> {
     Ok(options)
 }
 
-/// Requirements for mysqld, and the identity with which the member attaches.
+/// Returns the requirements for mysqld, and the identity with which the member attaches to it.
 pub(crate) fn requirements(
     settings: &MysqlSettings,
     member: MemberId,
@@ -63,17 +63,18 @@ pub(crate) fn requirements(
     }
 }
 
-/// Binlog place of a mysqld with unknown options.
+/// Returns the location of the binlog of a mysqld that another program starts with unknown options.
 fn binlog_of_an_external(settings: &MysqlSettings) -> Option<BinlogPlace> {
     let (external, data_dir) = (settings.external.as_ref()?, settings.datadir.as_deref()?);
     let option = format!("--log-bin={}", external.log_bin);
     BinlogPlace::of_options([option.as_str()], &absolute(data_dir), "")
 }
 
-/// How the member's guard connects to mysqld, and kills it where the member has started it; reads the password file.
+/// Returns how the member's guard connects to mysqld. If the member has started mysqld, also returns how the guard kills it. Reads the
+/// password file.
 ///
 /// # Errors
-/// When the password file cannot be read.
+/// If the password file cannot be read.
 pub fn guarded_server(
     config: &Settings,
     settings: &MysqlSettings,
@@ -83,7 +84,7 @@ pub fn guarded_server(
     Ok((connect, server))
 }
 
-/// How mysqld runs when the member starts it, directly or through commands.
+/// Returns the options with which the member runs mysqld, directly or through commands.
 pub(crate) fn supervisor_options(
     config: &Settings,
     settings: &MysqlSettings,
@@ -110,7 +111,7 @@ pub(crate) fn supervisor_options(
     };
     Some(SupervisorOptions {
         may_initialise: settings.initialize && external.is_none(),
-        // Only the member sets the options of a child.
+        // The options of a child process are only set by the member.
         may_take_out_persisted: settings.manage_settings || external.is_none(),
         rights: match settings.native {
             true => AccountRights::Native,
@@ -128,7 +129,7 @@ pub(crate) fn supervisor_options(
     })
 }
 
-/// Source of mysqld's own replica threads, if they apply.
+/// Returns the source of mysqld's own replica threads, if these threads apply the log.
 pub(crate) fn native_source(config: &Settings, account: &Account) -> Option<ReplicationSource> {
     let wanted = config.mysql.as_ref().is_some_and(|mysql| mysql.native);
     let server = config.binlog_server.as_ref().filter(|_| wanted)?;
@@ -138,7 +139,7 @@ pub(crate) fn native_source(config: &Settings, account: &Account) -> Option<Repl
         port,
         user: account.user.clone(),
         password: account.password.clone(),
-        // It is this member's own server, on this host.
+        // The source is this member's own binlog server, on the same host.
         tls: match server.require_tls {
             true => SourceTls::Unverified,
             false => SourceTls::Off,
@@ -146,7 +147,7 @@ pub(crate) fn native_source(config: &Settings, account: &Account) -> Option<Repl
     })
 }
 
-/// Address of a listener for connections from this host.
+/// Returns the address at which a listener can be reached from the same host.
 fn near_address(listen: &str) -> (String, u16) {
     let (host, port) = listen.rsplit_once(':').unwrap_or((listen, ""));
     let host = match host.trim_start_matches('[').trim_end_matches(']') {
@@ -157,16 +158,16 @@ fn near_address(listen: &str) -> (String, u16) {
     (host.to_owned(), port.parse().unwrap_or(0))
 }
 
-/// How long a command may take to start mysqld, including recovery.
+/// How long a command may take to start mysqld, including its recovery.
 const START_LIMIT: Duration = Duration::from_secs(600);
 
-/// mysqld changes its working directory, so it needs absolute paths. A path that cannot be made absolute is passed as is, and mysqld
+/// Makes a path absolute, because mysqld changes its working directory. If that is not possible, the path is returned unchanged, and mysqld
 /// reports the error.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Users' server ids are small, so those of members begin high.
+/// Server ids that users choose are usually small, so those of members begin with a high number.
 const FIRST_SERVER_ID: u32 = 4_000_000_000;
 const SERVER_IDS: u64 = 200_000_000;
 

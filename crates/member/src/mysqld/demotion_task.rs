@@ -1,4 +1,4 @@
-//! Transfers the leadership away from a leader whose mysqld cannot be the primary, when [`AutomaticDemotion`] decides that.
+//! Transfers the leadership from a leader whose mysqld cannot be the primary, when [`AutomaticDemotion`] decides so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::management::MysqldManagement;
 use crate::ring_history::note_promotion;
 
-/// Longest interval between two checks: the log's room and disk report no changes.
+/// Longest interval between two checks. It is needed because the log's room and its disk report no changes.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Watches a leader's mysqld.
@@ -21,14 +21,14 @@ pub(crate) struct DemotionTask {
     member: Member,
     management: Arc<MysqldManagement>,
     patience: Duration,
-    /// Reports the next action.
+    /// Receives the next action, as text.
     told: watch::Sender<Option<String>>,
 }
 
 impl DemotionTask {
-    /// Connects this mysqld to the member's leader: its writes are paused before a switchover, and other members query the cost of its
-    /// promotion. Returns the automatic demotion, to be polled while the member takes part; it sends its next action to `told`. None where
-    /// demotion is disabled.
+    /// Connects this mysqld to the member's leadership: writes are paused before a switchover, and other members can request the cost of a
+    /// promotion. Returns the task of the automatic demotion, which must be polled while the member takes part in its ring. The task sends
+    /// its next action to `told`. Returns `None` if automatic demotion is disabled.
     pub(crate) fn of(
         management: &Arc<MysqldManagement>,
         told: watch::Sender<Option<String>>,
@@ -44,7 +44,7 @@ impl DemotionTask {
         })
     }
 
-    /// Runs until dropped.
+    /// Runs until it is dropped.
     pub(crate) async fn run(self) {
         let mut demotion = AutomaticDemotion::new(self.patience, SOON_THERE);
         let mut primacy = self.member.primacy();
@@ -82,7 +82,7 @@ impl DemotionTask {
         }
     }
 
-    /// Without a term nothing else is checked.
+    /// Returns the facts for a decision. Without a term in which it serves, nothing else is checked.
     fn see(&self) -> DemotionFacts {
         let primacy = self.member.primacy_now();
         let leads = primacy.leadership.serving_term();
@@ -93,9 +93,9 @@ impl DemotionTask {
         }
     }
 
-    /// Transfers to a member whose mysqld lacks at most `at_most` transactions. Returns whether it succeeded.
+    /// Transfers the leadership to a member whose mysqld lacks at most `at_most` transactions. Returns true if it succeeded.
     async fn demote(&self, why: &str, at_most: u64) -> bool {
-        // The best of all members that could lead and have a mysqld that could be the primary.
+        // The target is the best of all members that could lead and whose mysqld could be the primary.
         let none = match self.member.transfer_target().await {
             Err(none) => none.to_string(),
             Ok((target, None)) => {
@@ -118,7 +118,7 @@ impl DemotionTask {
         let told = format!("it is transferring the leadership to member {target}: {why}");
         self.tell(Some(told));
         let management = Arc::clone(&self.management);
-        // A slow server may have started before the quorum has moved.
+        // A slow server may have become fit before the quorum has moved.
         let is_broken = move || management.health() != PrimaryHealth::Fit;
         let unseen = watch::Sender::default();
         match self.member.promote_while(target, unseen, is_broken).await {

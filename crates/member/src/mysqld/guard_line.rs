@@ -1,7 +1,7 @@
-//! The line to the guard: a process of the same program that excludes readers from mysqld while this process hangs or stays dead
-//! (`mysqld_controller::read_fence::guard`). It starts with the member, and is restarted when it dies.
+//! The line to the guard, a process of the same program. The guard excludes readers from mysqld while this process hangs or stays dead
+//! (`mysqld_controller::read_fence::guard`). It is started with the member, and again if it dies.
 //!
-//! The line is a socket, the guard's standard input. The system closes it when this process ends, however it ends.
+//! The line is a socket, which is the guard's standard input. The operating system closes it when this process ends, even if it crashes.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -15,17 +15,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The guard's command, and the bytes sent on its line.
+/// The command that starts a guard.
 pub const GUARD: &str = "guard";
-/// This process is alive, and clients treat its mysqld as the primary.
+/// Byte on the line: this process is alive, and clients use its mysqld as the primary.
 pub const GUARDS: u8 = b'1';
-/// This process is alive, and there is nothing to guard.
+/// Byte on the line: this process is alive, and there is nothing to guard.
 const GUARDS_NOTHING: u8 = b'0';
 
-/// The account's password may have changed: reload the configuration.
+/// Byte on the line: the guard must reload the configuration, because the password of the account may have changed.
 pub const RELOAD: u8 = b'r';
 
-/// How often the state is repeated.
+/// How often the state is sent again if it does not change.
 const EVERY: Duration = Duration::from_millis(200);
 /// Delay before a dead guard is restarted.
 const RETRY: Duration = Duration::from_secs(1);
@@ -35,17 +35,17 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// The command line of a guard.
 #[derive(Debug, Clone)]
 pub struct GuardCommand {
-    /// Path of the program to run: this one.
+    /// Path of this program.
     pub program: PathBuf,
-    /// Arguments with which it reads the same configuration.
+    /// Arguments that make it read the same configuration.
     pub arguments: Vec<OsString>,
 }
 
 impl GuardCommand {
-    /// Uses a process group of its own: the guard does not receive the terminal's signals to the member.
+    /// Starts a guard in its own process group, so that it does not receive signals of the member's terminal.
     fn start(&self) -> io::Result<Guard> {
         let (line, its) = UnixStream::pair()?;
-        // A guard that does not read blocks nothing.
+        // The line must not block this process if the guard does not read.
         line.set_nonblocking(true)?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
@@ -74,7 +74,7 @@ struct State {
     guard: Option<Guard>,
     told: Option<(Instant, bool)>,
     retry_at: Option<Instant>,
-    /// True if a reload of the configuration is still to be sent to the guard.
+    /// True if the guard must still receive a request to reload the configuration.
     reload: bool,
     ended: bool,
 }
@@ -92,7 +92,7 @@ impl GuardLine {
         self.lock().reload = true;
     }
 
-    /// Reports that this process is alive, and whether there is something to guard.
+    /// Reports to the guard that this process is alive, and whether there is something to guard.
     pub(crate) fn says(&self, guards: bool) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -106,13 +106,13 @@ impl GuardLine {
         state.told = Some((now, guards));
         match self.say(&mut state, guards) {
             Ok(()) => state.retry_at = None,
-            // It has enough unread messages, all with the same content.
+            // The guard has enough unread messages, which all have the same content.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
                 tracing::warn!(%error, "no process would block readers of mysqld if this member hung: its guard is started again");
                 state.retry_at = Some(now + RETRY);
                 if let Some(mut guard) = state.guard.take() {
-                    // It has closed its line, so it ends.
+                    // The guard has closed its line, so it is ending.
                     let _ = guard.child.kill();
                     let _ = guard.child.wait();
                 }
@@ -133,8 +133,8 @@ impl GuardLine {
         guard.line.write_all(&[word])
     }
 
-    /// Ends with the fence. A released guard has ended on return. Another one continues as long as its member may be away, and then acts on
-    /// the last message.
+    /// Ends the line together with the read fence. If `released` is true, the guard has ended on return. Otherwise the guard continues for
+    /// the time for which its member may be absent, and then acts on the last message.
     pub(crate) async fn end(&self, released: bool) {
         let guard = {
             let mut state = self.lock();

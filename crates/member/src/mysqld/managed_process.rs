@@ -1,9 +1,9 @@
-//! The record of the mysqld that this member manages: its pid and start time, in the runtime directory of the member's unit. When the
-//! member has failed, the unit's `ExecStopPost` kills the process of the record (`packaging/external-mysqld/kill-managed-mysqld`).
-//! systemd runs that after a failed start, too, so without a record it kills nothing.
+//! The record of the mysqld that this member manages: its pid and start time, in the runtime directory of the member's unit. After the
+//! member has failed, the unit's `ExecStopPost` kills the recorded process (`packaging/external-mysqld/kill-managed-mysqld`). systemd runs
+//! it after a failed start, too; without a record, it kills nothing.
 //!
-//! The record is written once the member manages mysqld (a takeover is complete), and removed when the member releases mysqld or has
-//! stopped it. It survives a crash of the member, but no reboot.
+//! The record is written when the member manages mysqld, which means that a takeover is complete. It is removed when the member releases
+//! mysqld or has stopped it. It stays after a crash of the member, but not after a reboot.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::data_directory::UnmanagedNote;
 
 const FILE: &str = "managed-mysqld";
-/// How often a takeover is checked for completion, and a failed write is retried.
+/// Interval between two checks whether a takeover is complete, and before a failed write is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ impl ManagedProcess {
         }
     }
 
-    /// Records each mysqld that the supervisor starts or takes over. Ends with the supervisor's handle.
+    /// Records each mysqld that the supervisor starts or takes over. Ends when the supervisor's handle is dropped.
     pub(super) async fn keep(self, mut status: watch::Receiver<SupervisorStatus>) {
         let mut recorded = None;
         loop {
@@ -62,7 +62,7 @@ impl ManagedProcess {
         }
     }
 
-    /// True if it was recorded: not while the takeover is incomplete, and not where the process has ended.
+    /// Writes the record, and returns true. Returns false while a takeover is not complete, or if the process has ended.
     fn record(&self, pid: ProcessId) -> io::Result<bool> {
         let Some(started) = pid.started() else {
             return Ok(false);
@@ -127,7 +127,7 @@ mod tests {
         let expected = format!("{} {}\n", own.0, own.started().unwrap());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), expected);
 
-        // Another one is started: the record follows.
+        // Another process is started, and the record must change.
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

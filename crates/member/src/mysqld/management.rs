@@ -1,4 +1,4 @@
-//! Whether the member manages its mysqld: it does unless ordered not to, and this can change while it runs.
+//! Whether the member manages its mysqld. It does, unless it was ordered not to. This can change while the member runs.
 //!
 //! ```text
 //!            manage: the note is removed, then it acts
@@ -10,9 +10,9 @@
 //!
 //! A primary is taken over in two steps: [`mysqld_controller::plan::takeover`].
 //!
-//! A member killed in between finds its state in the note. The primary's note is written before it is opened. Only its member may open it
-//! then: no other member had all of the ring's transactions. A follower's note is written last: it proves that mysqld is closed; without it
-//! the member continues to manage.
+//! The note determines how a member continues that was killed in between. For the primary, the note is written before mysqld is opened.
+//! Then only this member may open its mysqld, because no other member had all of the ring's transactions. For a follower, the note is
+//! written last, as evidence that mysqld is closed. Without the note, the member continues to manage mysqld.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,34 +42,34 @@ use crate::protocol::{Refusal, RefusalKind};
 use crate::provisioning::Provisioner;
 use crate::status::{MysqlView, MysqldState};
 
-/// How long waiting commits may take to be acknowledged after the primary is closed.
+/// How long it may take until waiting commits are acknowledged, after the primary was closed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// How long a restarted mysqld may take to end and to start.
+/// How long mysqld may take to end and start in a restart.
 const RESTART_LIMIT: Duration = Duration::from_secs(15 * 60);
-/// How long to wait for the ring's committed set.
+/// How long the ring may take to report its committed set.
 const RING_LIMIT: Duration = Duration::from_secs(1);
-/// How often an unmanaged mysqld is checked for its availability to clients, and how long it may take to answer.
+/// How often an unmanaged mysqld is checked for its clients, and how long the check may take.
 const PLAIN_LOOK: Duration = Duration::from_secs(1);
 const PLAIN_LIMIT: Duration = Duration::from_secs(3);
-/// Interval between checks of a takeover, without a change of the leadership or of mysqld's health.
+/// Interval between two checks of a takeover, if neither the leadership nor mysqld's health changes.
 const TAKEOVER_LOOK: Duration = Duration::from_secs(1);
 /// Interval between attempts to remove the note.
 const NOTE_AGAIN: Duration = Duration::from_secs(1);
-/// Interval between checks for waiting commits.
+/// Interval between two checks for waiting commits.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct MysqldManagement {
     pub(super) setup: Setup,
     note: UnmanagedNote,
-    /// Serializes changes.
+    /// Held by the operation that changes the management.
     turn: tokio::sync::Mutex<()>,
-    /// While it is managed.
+    /// The tasks while mysqld is managed.
     tasks: Mutex<Option<MysqldTasks>>,
-    /// State of an unmanaged mysqld for clients.
+    /// The state of an unmanaged mysqld, as clients see it.
     plain: watch::Sender<Plain>,
 }
 
-/// Why the member has not begun or stopped to manage its mysqld.
+/// Why the member has not begun or has not stopped to manage its mysqld.
 #[derive(Debug, Error)]
 pub(crate) enum ManagementError {
     #[error("this member does not lead")]
@@ -92,7 +92,7 @@ pub(crate) enum ManagementError {
     Events(LinkError),
     #[error("its mysqld replicates from another server, so it is not the primary")]
     Replicates,
-    /// It may be a released follower, which lacks the transactions that the ring has acknowledged since.
+    /// The server may be a released follower, which lacks transactions that the ring has acknowledged since.
     #[error(
         "its mysqld is closed for writes, and was not the primary when its member released it; run this beside the primary, or \
          SET GLOBAL read_only = OFF if clients are to write to this one"
@@ -109,11 +109,11 @@ pub(crate) enum ManagementError {
 struct Plain {
     /// The last answer, or why there is none.
     seen: PlainServer,
-    /// It was the ring's primary, and has been or is being released.
+    /// True if mysqld was the ring's primary, and has been released or is being released.
     of_the_primary: bool,
 }
 
-/// Without an answer nothing but this is known.
+/// Returns the state if mysqld gives no answer: only the error is known.
 fn unseen(why: impl ToString) -> PlainServer {
     PlainServer {
         error: why.to_string(),
@@ -131,10 +131,10 @@ impl Default for Plain {
 }
 
 impl MysqldManagement {
-    /// Begins to manage, unless the note forbids it.
+    /// Begins to manage mysqld, unless the note forbids it.
     ///
     /// # Errors
-    /// When the note cannot be checked.
+    /// If the note cannot be checked.
     pub(crate) fn begin(setup: Setup) -> std::io::Result<Arc<Self>> {
         let management = Arc::new(Self {
             note: UnmanagedNote::of(&setup.config.data_dir),
@@ -163,7 +163,8 @@ impl MysqldManagement {
         self.lock().is_some()
     }
 
-    /// Whether mysqld can be the primary, and this member's log can take its commits. An unmanaged one cannot.
+    /// Returns whether mysqld can be the primary, and this member's log has room for its commits. An unmanaged mysqld cannot be the
+    /// primary.
     pub(super) fn health(&self) -> PrimaryHealth {
         if self.setup.ring.member.is_full_alone() {
             return PrimaryHealth::full();
@@ -177,19 +178,19 @@ impl MysqldManagement {
         observer.map_or_else(PrimaryHealth::left_alone, |health| health.of_a_leaders())
     }
 
-    /// Waits for changes of its health from now on, while it is managed.
+    /// Returns an observer of changes of mysqld's health from now on; `None` if mysqld is not managed.
     pub(super) fn health_observer(&self) -> Option<HealthObserver> {
         Some(self.lock().as_ref()?.parts.health.from_now())
     }
 
-    /// The write fence of a managed mysqld.
+    /// Returns the write fence of a managed mysqld.
     pub(crate) fn write_fence(&self) -> Option<watch::Receiver<WriteFenceStatus>> {
         let tasks = self.lock();
         Some(tasks.as_ref()?.parts.controller.write_fence.clone())
     }
 
-    /// The current view of mysqld. A primary being released stays the clients' primary, even while briefly closed: otherwise a load
-    /// balancer would close their sessions.
+    /// Returns the current view of mysqld. While the primary is released, it stays the primary for clients, even while it is closed
+    /// briefly. Otherwise a load balancer would close their sessions.
     pub(crate) fn view(&self) -> MysqlView {
         let plain = self.plain.borrow().clone();
         let parts = self.lock().as_ref().map(|tasks| tasks.parts.clone());
@@ -219,7 +220,7 @@ impl MysqldManagement {
         }
     }
 
-    /// Checks every second how clients find an unmanaged mysqld, while polled.
+    /// Checks an unmanaged mysqld every second from its clients' point of view, while polled.
     pub(crate) async fn watch_unmanaged(self: Arc<Self>) {
         loop {
             if !self.is_managed() {
@@ -231,7 +232,7 @@ impl MysqldManagement {
                     Err(_) => unseen("it does not answer"),
                 };
                 let was_primary = self.note.is_of_the_primary().unwrap_or(false);
-                // A release or a takeover that has begun since sets the state itself.
+                // If a release or a takeover has begun since, it sets the state itself.
                 if let Ok(_turn) = self.turn.try_lock()
                     && !self.is_managed()
                 {
@@ -253,16 +254,16 @@ impl MysqldManagement {
         }
     }
 
-    /// Replaces mysqld's data on order, while the member manages it.
+    /// Returns the provisioner, which replaces mysqld's data on a command; `None` if mysqld is not managed.
     pub(crate) fn provisioner(&self) -> Option<Arc<Provisioner>> {
         Some(Arc::clone(&self.lock().as_ref()?.provisioner))
     }
 
-    /// Restarts mysqld gracefully. The primary is first closed for writes and drained; when its process ends, the leadership goes to a
-    /// member whose mysqld can be the primary.
+    /// Restarts mysqld gracefully. If it is the primary, it is first closed for writes and drained. When its process ends, the leadership
+    /// is transferred to a member whose mysqld can be the primary.
     ///
     /// # Errors
-    /// When it is refused, or mysqld does not start.
+    /// If the restart is refused, or mysqld does not start.
     pub(crate) async fn restart(&self, force: bool) -> Result<(), Refusal> {
         let managed = self.lock().as_ref().map(|tasks| {
             let supervised = tasks.supervisor.as_ref();
@@ -320,10 +321,10 @@ impl MysqldManagement {
         Err(Refusal::new(kind, what, advice))
     }
 
-    /// Begins to manage. Idempotent.
+    /// Begins to manage mysqld. Idempotent.
     ///
     /// # Errors
-    /// the note cannot be removed.
+    /// If the note cannot be removed.
     pub(crate) async fn manage(&self) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if self.is_managed() {
@@ -335,11 +336,11 @@ impl MysqldManagement {
         Ok(())
     }
 
-    /// Begins to manage the primary. Its binlog is not trimmed before the ring has all of it; otherwise the primary is given back. Returns
-    /// once begun: the note stays until completion. Idempotent.
+    /// Begins to manage the primary. Its binlog is not trimmed before the ring has all of its transactions; if the ring does not get them,
+    /// the primary is returned. This method returns after the start of the takeover, and the note stays until its end. Idempotent.
     ///
     /// # Errors
-    /// the member does not lead, or its mysqld is not the primary; nothing was done then.
+    /// If the member does not lead, or its mysqld is not the primary. Nothing was done then.
     pub(crate) async fn take_over(self: &Arc<Self>) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if self.is_managed() {
@@ -360,7 +361,7 @@ impl MysqldManagement {
         Ok(())
     }
 
-    /// Runs until the takeover is complete, given back, or ended by another cause.
+    /// Runs until the takeover is complete or given up, or has ended for another reason.
     async fn watch_takeover(self: Arc<Self>, of: Arc<PrimaryWriter>, term: Term) {
         let goes_on = || {
             self.writer()
@@ -368,7 +369,7 @@ impl MysqldManagement {
         };
         let mut leadership = self.setup.ring.member.leadership();
         let mut answered = Instant::now();
-        // The ring needs the primary's binlog as of the moment when commits began to wait. More always arrives.
+        // The ring needs the primary's transactions up to the moment when commits began to wait. Later ones arrive all the time.
         let mut wanted: Option<GtidSet> = None;
         loop {
             let mut health = self.health_observer();
@@ -377,7 +378,7 @@ impl MysqldManagement {
                 () = health_changed(&mut health) => false,
                 () = tokio::time::sleep(TAKEOVER_LOOK) => false,
             };
-            // The member has ended, or another operation has released mysqld.
+            // Either the member has ended, or another operation has released mysqld.
             if ended || !goes_on() {
                 return;
             }
@@ -446,11 +447,11 @@ impl MysqldManagement {
         Some(Arc::clone(&self.lock().as_ref()?.writer))
     }
 
-    /// Releases the primary, which continues without the ring: it is closed, waiting commits are acknowledged, then commits no longer wait
-    /// and it is opened. Idempotent.
+    /// Releases the primary, which continues without the ring. It is closed until waiting commits are acknowledged. Then commits no longer
+    /// wait for the ring, and it is opened. Idempotent.
     ///
     /// # Errors
-    /// Before the note is written, the primary stays in the ring; after it, repeat the order.
+    /// If the note is not written yet, the primary stays in the ring. Otherwise, repeat the order.
     pub(crate) async fn release_primary(&self) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if let Some(writer) = self.writer() {
@@ -477,13 +478,13 @@ impl MysqldManagement {
         self.open_without_the_ring().await
     }
 
-    /// Opens an unmanaged server and releases its waiting commits.
+    /// Opens an unmanaged server, and lets its waiting commits succeed.
     async fn open_without_the_ring(&self) -> Result<(), ManagementError> {
         let seen = self.look().await?;
         let drained = self.note.is_of_the_primary().map_err(note("read"))?;
         may_be_opened(&seen, drained)?;
         if seen.writable {
-            // Without a ring, commits there wait for replicas that no longer acknowledge.
+            // Without the ring, these commits wait for replicas that no longer acknowledge.
             steps::stop_waiting(&self.setup.connect, &self.setup.requirements).await?;
         }
         steps::release_primary(&self.setup.connect).await?;
@@ -497,7 +498,7 @@ impl MysqldManagement {
     /// Releases a follower, which stays closed for writes. Idempotent.
     ///
     /// # Errors
-    /// The member then continues to manage, if it did before.
+    /// If the member managed the follower before, it continues to manage it.
     pub(crate) async fn release_follower(&self) -> Result<(), ManagementError> {
         let _turn = self.turn.lock().await;
         if !self.is_managed() {
@@ -522,7 +523,7 @@ impl MysqldManagement {
         noted
     }
 
-    /// Closes the primary after all running commits, and ensures that nothing waits.
+    /// Closes the primary after all running commits, and checks that no commit waits.
     async fn drain(&self, writer: &PrimaryWriter) -> Result<(), ManagementError> {
         writer.pause().await?;
         let until = Instant::now() + DRAIN_LIMIT;
@@ -554,7 +555,7 @@ impl MysqldManagement {
         }
     }
 
-    /// Stops managing mysqld, because the member ends.
+    /// Stops managing mysqld when the member ends.
     pub(crate) async fn end(&self, child: Child) {
         let _turn = self.turn.lock().await;
         let tasks = self.lock().take();
@@ -568,12 +569,12 @@ impl MysqldManagement {
     }
 }
 
-/// Purpose of an access to the note that failed.
+/// Returns a function that makes an error from a failed access to the note; `done` is the kind of access.
 fn note(done: &'static str) -> impl FnOnce(std::io::Error) -> ManagementError {
     move |error| ManagementError::Note(done, error)
 }
 
-/// Whether an unmanaged server may be opened as the primary.
+/// Checks that an unmanaged server may be opened as the primary.
 fn may_be_opened(seen: &ServerLook, drained_as_primary: bool) -> Result<(), ManagementError> {
     if !seen.replicates_from.is_empty() {
         return Err(ManagementError::Replicates);
@@ -584,8 +585,8 @@ fn may_be_opened(seen: &ServerLook, drained_as_primary: bool) -> Result<(), Mana
     }
 }
 
-/// Whether a server can be left as a replica. A recent primary may have transactions that the ring lacks, until its member has closed it
-/// and removed them.
+/// Checks that a server can be released as a replica. A server that was the primary recently may have transactions that the ring lacks,
+/// until its member has closed it and removed them.
 fn is_a_follower(seen: &ServerLook) -> Result<(), ManagementError> {
     match seen.waiting_commits {
         _ if seen.writable => Err(ManagementError::TakesWrites),
@@ -594,7 +595,7 @@ fn is_a_follower(seen: &ServerLook) -> Result<(), ManagementError> {
     }
 }
 
-/// An unmanaged mysqld cannot become the primary.
+/// An unmanaged mysqld cannot become the primary, so it reports that it is unfit.
 impl Database for MysqldManagement {
     fn version(&self) -> Option<String> {
         self.lock().as_ref()?.candidacy.version()
@@ -614,7 +615,7 @@ impl Database for MysqldManagement {
     }
 }
 
-/// Pauses the writes of a managed mysqld; an unmanaged one takes no part in a switchover.
+/// Pauses the writes of a managed mysqld. An unmanaged mysqld takes no part in a switchover.
 impl Writer for MysqldManagement {
     fn pause(&self) -> BoxFuture<'_, Result<(), NotPaused>> {
         let writer = self.writer();

@@ -1,4 +1,4 @@
-//! Periodic reports of the other database members about their mysqlds.
+//! Periodic requests to the other database members for the state of their mysqlds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use tokio::sync::watch;
 
 use crate::other_members::OtherMembers;
 
-/// Interval between rounds of queries.
+/// Interval between two rounds of requests.
 const EVERY: Duration = Duration::from_secs(5);
-/// The interval of the first rounds, while a report is missing.
+/// Interval of the first rounds, while a report is missing.
 const FIRST: Duration = Duration::from_secs(1);
 const FIRST_ROUNDS: u32 = 30;
 /// How long one member may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Records one round of reports, and drops former members.
+/// Records one round of reports, and removes members that have left the ring.
 fn record(
     told: &mut OtherMysqlds,
     members: &BTreeMap<MemberId, MemberRecord>,
@@ -49,7 +49,7 @@ struct Said {
     released: bool,
 }
 
-/// Queries the other database members periodically.
+/// Requests the reports of the other database members periodically.
 pub(crate) async fn ask_around(
     member: Member,
     others: OtherMembers,

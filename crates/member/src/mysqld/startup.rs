@@ -1,4 +1,4 @@
-//! Starts the tasks for one mysqld.
+//! Starts the tasks that manage a mysqld.
 
 use std::io;
 use std::path::PathBuf;
@@ -43,30 +43,30 @@ use crate::provisioning::{CopiedMysqld, Provisioner, hold_at_start};
 use crate::ring_handle::RingHandle;
 use crate::settings::{MysqlMode, MysqlSettings, Settings};
 
-/// What stays the same from one start of the tasks to the next.
+/// The parts that stay the same each time the tasks are started.
 pub(crate) struct Setup {
     pub(crate) config: Arc<Settings>,
     pub(crate) settings: MysqlSettings,
     pub(crate) connect: ConnectOptions,
     pub(crate) requirements: Requirements,
-    /// Configured state of mysqld's events.
+    /// The configured scheduler of mysqld's events.
     pub(crate) events: EventScheduler,
     pub(crate) ring: RingHandle,
-    /// Source of mysqld's own replica threads, if they apply.
+    /// The source of mysqld's own replica threads, if these threads apply the log.
     pub(crate) native: Option<ReplicationSource>,
     /// Transactions before the ring's log.
     pub(crate) origin: GtidSet,
-    /// How a guard is started, if any.
+    /// How a guard is started; `None` without a guard.
     pub(crate) guard: Option<GuardCommand>,
-    /// Where the service manager finds the managed process, if any.
+    /// The directory where the service manager finds the record of the managed process, if any.
     pub(crate) runtime_dir: Option<PathBuf>,
     /// Observes how long commits wait.
     pub(crate) commits: Option<Arc<dyn CommitObserver>>,
     /// Folder for large incoming transactions.
     pub(crate) spill: SpillFolder,
-    /// Owner of mysqld, instead of the configured commands.
+    /// Replaces the configured commands that start and stop mysqld.
     pub(crate) owner: Option<Arc<dyn ExternalServer>>,
-    /// Reports of the other members about their mysqlds.
+    /// The other members' reports about their mysqlds.
     pub(crate) others: watch::Receiver<OtherMysqlds>,
 }
 
@@ -80,7 +80,7 @@ impl Setup {
         }
         let started = options.as_ref();
         let data_dir = started.map(|options| options.server.data_dir.clone());
-        // A mysqld started by the member has passed the start guard.
+        // If the member itself starts mysqld, the start guard has checked it.
         let external = started.filter(|options| options.external.is_some());
         let protection_start = external.map(|options| ProtectionStart(self.trim_options(options)));
         let (readiness, may_lead) = watch::channel(Readiness::Always);
@@ -217,7 +217,7 @@ impl Setup {
         }
     }
 
-    /// Runs mysqld, guarded by the start guard. Also returns the count of transactions that the guard cuts off.
+    /// Runs mysqld, which the start guard checks before each start. Also returns the counter of transactions that the guard trims.
     fn supervise(
         &self,
         options: SupervisorOptions,
@@ -247,7 +247,7 @@ impl Setup {
         (supervised, trimmed)
     }
 
-    /// Records the process of a mysqld that another program owns.
+    /// Records the process of a mysqld that another program starts.
     fn record_process(
         &self,
         is_external: bool,
@@ -259,7 +259,7 @@ impl Setup {
         Some((record, Running::until_stopped(keeping)))
     }
 
-    /// The scheduler of mysqld's events, where the member switches it.
+    /// Returns the scheduler of mysqld's events, if the member switches it.
     fn managed_events(&self) -> Option<EventScheduler> {
         Some(self.events.clone()).filter(|_| manages_events(&self.settings))
     }
@@ -307,10 +307,10 @@ impl Setup {
     }
 }
 
-/// The scheduler of the events of the member's mysqld.
+/// Returns the scheduler of the events of the member's mysqld.
 ///
 /// # Errors
-/// When their configured state cannot be read.
+/// If the configured state of the scheduler cannot be read.
 pub(crate) fn event_scheduler(
     config: &Settings,
     settings: &MysqlSettings,
@@ -322,7 +322,7 @@ pub(crate) fn event_scheduler(
     EventScheduler::new(&config.data_dir, settings.events, command)
 }
 
-/// Whether the member switches mysqld's events: where it starts mysqld with them off, and where mysqld may follow.
+/// Returns true if the member switches mysqld's events: it starts mysqld with events off, or mysqld may be a follower.
 pub(super) fn manages_events(settings: &MysqlSettings) -> bool {
     settings.mode == MysqlMode::Child || settings.apply_workers.is_some()
 }

@@ -1,5 +1,6 @@
-//! Manages a database member's mysqld: runs it as a child if configured, receives its transactions, watches its settings, opens and closes
-//! it for writes. A mysqld that is unreachable or wrongly configured appears in the status and does not end the member.
+//! The tasks that manage a database member's mysqld. They run it as a child process if configured, receive its transactions, check its
+//! settings, and open and close it for writes. If mysqld is unreachable or has wrong settings, the status shows this, and the member
+//! continues.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,40 +42,40 @@ pub(crate) struct MysqldTasks {
     pub(super) ingest: Running,
     pub(super) watcher: Running,
     pub(super) supervisor: Option<Supervised>,
-    /// Records a managed mysqld that another program owns.
+    /// Records the process of a managed mysqld that another program starts.
     pub(super) managed: Option<(ManagedProcess, Running)>,
     pub(super) provisioner: Arc<Provisioner>,
-    /// Finishes provisioning that an operator began.
+    /// Finishes a provisioning that an operator began.
     pub(super) provisioning: Running,
-    /// The only sender of the readiness where nothing is applied.
+    /// Keeps the channel of the readiness open if nothing is applied, because there is no other sender.
     pub(super) _readiness: watch::Sender<Readiness>,
     pub(super) writer: Arc<PrimaryWriter>,
     pub(super) connect: ConnectOptions,
     pub(super) candidacy: Arc<Candidacy>,
-    /// Reports the cost of a promotion.
+    /// Sends the cost of a promotion.
     pub(super) costing: Running,
-    /// Slow checks with warnings.
+    /// Runs slow checks, which give warnings.
     pub(super) checking: Running,
 }
 
-/// A mysqld run as the member's child.
+/// A mysqld that the member starts and stops.
 pub(super) struct Supervised {
     pub(super) handle: Arc<SupervisorHandle>,
     pub(super) task: JoinHandle<()>,
 }
 
-/// What happens to a child when its member ends.
+/// What happens to mysqld when its member ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Child {
-    /// It is stopped, once no commit waits.
+    /// mysqld is stopped after its last waiting commit.
     Stops,
-    /// It continues without its member; its commits wait for the member's return, and readers are excluded.
+    /// mysqld continues without its member. Its commits wait until the member returns, and readers are excluded.
     Stays,
-    /// It continues, and the member leaves it alone from now on.
+    /// mysqld continues, and the member no longer manages it.
     IsReleased,
 }
 
-/// Input of a view.
+/// The input of a view.
 #[derive(Clone)]
 pub(super) struct Parts {
     pub(super) mode: MysqlMode,
@@ -83,9 +84,9 @@ pub(super) struct Parts {
     pub(super) figures: Arc<IngestFigures>,
     pub(super) controller: ControllerStatus,
     pub(super) promotion: watch::Receiver<Option<DatabaseState>>,
-    /// Warnings of the slow checks.
+    /// The warnings of the slow checks.
     pub(super) checked: Warnings,
-    /// Transactions trimmed from mysqld's binlog before its starts.
+    /// Number of transactions that were trimmed from mysqld's binlog before its starts.
     pub(super) trimmed: Arc<AtomicU64>,
 }
 
@@ -104,7 +105,7 @@ impl Running {
         Self { stop, task }
     }
 
-    /// The same for a task without which the member ends.
+    /// Starts an essential task: if it ends with a panic, the member ends.
     pub(super) fn essential<F: Future<Output = ()> + Send + 'static>(
         member: &Member,
         what: &'static str,
@@ -113,7 +114,7 @@ impl Running {
         Self::start(|stop| member.essential(what, run(stop)))
     }
 
-    /// The same for work that may be dropped anywhere.
+    /// Starts work that may be dropped at any point.
     pub(super) fn until_stopped(work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self::start(|stop| async move {
             stop.run_until_cancelled(work).await;
@@ -129,7 +130,7 @@ impl Running {
 }
 
 impl MysqldTasks {
-    /// Ends: first closes the primary for writes, so that running commits can still be acknowledged while mysqld stops.
+    /// Ends the tasks. First, the primary is closed for writes, so that running commits can still be acknowledged while mysqld stops.
     pub(crate) async fn end(self, child: Child) {
         let record = match self.managed {
             Some((record, keeping)) => {
@@ -146,7 +147,7 @@ impl MysqldTasks {
         self.checking.end().await;
         self.controller.end().await;
         if let Some(guard) = self.guard {
-            // A mysqld that another program stops may run for long without its member.
+            // If another program stops mysqld, it may run for long without its member, so the guard continues.
             let released = match child {
                 Child::Stops => self.supervisor.is_some(),
                 Child::IsReleased => true,
@@ -156,7 +157,7 @@ impl MysqldTasks {
         }
         let guards = self.parts.controller.read_fence.borrow().guards;
         let fenced = match child {
-            // No other process would close its sessions while another member's mysqld is the primary.
+            // Without this member, no process would close mysqld's sessions while another member's mysqld is the primary.
             Child::Stays if guards => offline_mode::raise(&self.connect).await.map(drop),
             Child::IsReleased => offline_mode::lower(&self.connect).await.map(drop),
             Child::Stays | Child::Stops => Ok(()),
@@ -200,7 +201,7 @@ impl Parts {
         all.chain(held_up_by.into_iter().flatten()).collect()
     }
 
-    /// The current view of mysqld.
+    /// Returns the current view of mysqld.
     pub(super) fn view(&self, now: Instant) -> MysqlView {
         let ingest = self.health.ingest.borrow().clone();
         let report = self.health.reports.borrow().clone();
@@ -257,7 +258,7 @@ fn not_the_rings(gtids: &GtidSet) -> Option<ErrantTransactions> {
     })
 }
 
-/// The mode's name in the configuration.
+/// Returns the mode's name in the configuration.
 pub(crate) fn mode_words(mode: MysqlMode) -> &'static str {
     match mode {
         MysqlMode::Child => "child",
@@ -266,13 +267,13 @@ pub(crate) fn mode_words(mode: MysqlMode) -> &'static str {
     }
 }
 
-/// The watch checks every second; an older result is outdated.
+/// The result of a check is used up to this age. A check runs every second.
 const LOOKED_AT_RECENTLY: Duration = Duration::from_secs(6);
 
-/// Most tables named in one message.
+/// Maximum number of tables that are named in one message.
 const TABLES_NAMED: usize = 5;
 
-/// The warning about tables whose rows cannot be rolled back.
+/// Returns the warning about tables whose rows cannot be rolled back.
 fn written_for_good(tables: &[String]) -> Option<String> {
     let (named, more) = tables.split_at(tables.len().min(TABLES_NAMED));
     let more = match more.len() {
@@ -297,7 +298,7 @@ fn unprotected_because(report: &WatchReport, stale: bool) -> Vec<String> {
     }
 }
 
-/// Why ordinary accounts are excluded, if they are.
+/// Returns why ordinary accounts are excluded, if they are.
 fn offline_words(fenced: Option<ReadFenceReason>, report: &WatchReport) -> Option<String> {
     let offline = report.server.as_ref().is_some_and(|server| server.offline);
     match fenced {
@@ -308,7 +309,7 @@ fn offline_words(fenced: Option<ReadFenceReason>, report: &WatchReport) -> Optio
     }
 }
 
-/// State of mysqld, from its process and the last check.
+/// Returns the state of mysqld, from its process and the last check.
 fn state_of(supervisor: Option<&SupervisorState>, report: &WatchReport) -> MysqldState {
     match supervisor {
         Some(SupervisorState::Beginning) => MysqldState::Starting,
@@ -345,7 +346,7 @@ fn trouble(
     if let IngestState::Failed { cause } = &ingest.state {
         return Some(not_received(cause));
     }
-    // While attaching is retried, the last failure is the trouble.
+    // While attaching is retried, the last failure is reported.
     if let (IngestState::Attaching, Some(cause)) = (&ingest.state, &ingest.last_failure) {
         return Some(not_received(cause));
     }

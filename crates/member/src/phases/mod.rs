@@ -1,4 +1,4 @@
-//! A member from start to end, in phases that are types: each offers only what it can do.
+//! A member from its start to its end, in phases. Each phase is a type, which offers only the actions that are possible in that phase.
 //!
 //! ```text
 //!   Opened::open ──► answers calls, role `joining` ──► join ──► take_part ──► Running ──► stop
@@ -35,42 +35,42 @@ use crate::state::{MemberState, TakeoverObserver};
 pub use crate::phases::opened::{Joined, Opened};
 pub use crate::phases::running::Running;
 
-/// The member's environment, from the program.
+/// The environment of the member, which the program provides.
 #[derive(Default)]
 pub struct Surroundings {
-    /// Observes how long flushes take.
+    /// Observes how long it takes to make entries durable.
     pub flushes: Option<Arc<dyn StoreObserver>>,
     /// Observes how long commits at the primary wait for the ring.
     pub commits: Option<Arc<dyn CommitObserver>>,
     /// Observes how long the member took to take over the leadership.
     pub takeovers: Option<Arc<dyn TakeoverObserver>>,
-    /// How to start the guard, which excludes readers from a database member's mysqld when this process hangs or crashes; none where this
-    /// process is not one member.
+    /// How to start the guard, which excludes readers from a database member's mysqld if this process hangs or crashes. `None` if this
+    /// process has no single member.
     pub guard: Option<GuardCommand>,
-    /// Where the service manager finds the managed process; none without one.
+    /// The directory where the service manager finds the record of the managed process; `None` without a service manager.
     pub runtime_dir: Option<PathBuf>,
 }
 
-/// Parts of a member in every phase.
+/// The parts of a member that exist in every phase.
 struct Base {
     settings: Arc<Settings>,
     book: Arc<IdentityBook>,
     state: Arc<MemberState>,
     local: Arc<LocalMember>,
     transport: TransportConfig,
-    /// Folder for large payloads.
+    /// The folder for large payloads.
     spill: SpillFolder,
     timers: Timers,
     with: Surroundings,
     commands: Commands,
     server: RunningServer,
     tasks: Tasks,
-    /// Last, so that the directory is unlocked after all else has ended.
+    /// This field is last, so that the directory is unlocked after everything else has ended.
     _lock: DirectoryLock,
 }
 
 impl Base {
-    /// Spawns a task that watches the member, as [`Tasks::spawn_again`].
+    /// Spawns a task that watches the member, with [`Tasks::spawn_again`].
     fn watch<F>(
         &mut self,
         what: &'static str,
@@ -89,7 +89,7 @@ impl Base {
         self.tasks.stop.cancel();
         self.server.shutdown().await;
         if let Some(ring) = &ring {
-            // The engine ends once the log has answered it; with a full disk that could take indefinitely.
+            // The engine ends after the log has answered it. With a full disk, this could take forever without the next line.
             ring.log.wait_for_no_room();
             ring.member.shutdown().await;
         }
@@ -104,10 +104,10 @@ impl Base {
     }
 }
 
-/// Delay before a panicked task restarts: short enough for its work, and long enough not to fill the log.
+/// Delay before a task is started again after a panic. It is short enough for the task's work, and long enough not to fill the log.
 const BEGUN_AGAIN: Duration = Duration::from_secs(60);
 
-/// All tasks of a member. They end no later than this.
+/// All tasks of a member. They end when this value is dropped, if not earlier.
 #[derive(Default)]
 struct Tasks {
     stop: CancellationToken,
@@ -123,8 +123,8 @@ impl Tasks {
         });
     }
 
-    /// Spawns a task that the member can do without for a while, dropped when it closes. It restarts after a panic, which is logged with
-    /// the task's name.
+    /// Spawns a task without which the member can continue for some time. The task is dropped when the member closes. After a panic, which
+    /// is logged with the task's name, the task is started again.
     fn spawn_again<F>(&mut self, what: &'static str, mut begin: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,

@@ -1,6 +1,6 @@
-//! The first phase: the member has its data directory, answers calls, and joins its ring. The directory belongs to one, waits to be added
-//! to one, or bootstraps one because of `--bootstrap` (or an earlier, unfinished bootstrap). A log older than its ring is first truncated,
-//! if the ring continued without its end.
+//! The first phase: the member has its data directory, answers calls, and joins its ring. There are three cases: the directory belongs to a
+//! ring, waits until it is added to one, or bootstraps one. It bootstraps because of `--bootstrap`, or continues an unfinished bootstrap.
+//! If the ring has continued without the end of this member's log, the log is truncated first.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -40,18 +40,18 @@ use crate::settings::{MemberEntry, Settings};
 use crate::state::{BootstrapOrder, MemberState, Phase};
 use crate::status::ViewSource;
 
-/// How often it queries the others for a ring.
+/// Interval between two requests to the other members for their ring.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// A bootstrap waits for the other members until it is stopped.
+/// How long a bootstrap waits for the other members: practically until it is stopped.
 const BOOTSTRAP_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 
-/// How long the others are waited for while an operator waits.
+/// How long a bootstrap waits for the other members while an operator waits.
 const ORDERED_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A member with its data directory that answers calls and has yet to join its ring.
+/// A member that has its data directory and answers calls, but has not joined its ring yet.
 pub struct Opened {
     pub(super) base: Base,
-    /// Orders to bootstrap the ring.
+    /// Receives the orders to bootstrap the ring.
     bootstrap_orders: mpsc::Receiver<BootstrapOrder>,
 }
 
@@ -59,7 +59,7 @@ impl Opened {
     /// Locks the data directory and begins to answer calls.
     ///
     /// # Errors
-    /// [`MemberError`]; the data directory is then unlocked again.
+    /// [`MemberError`]. The data directory is unlocked again.
     pub async fn open(settings: Settings, with: Surroundings) -> Result<Self, MemberError> {
         let data_dir = &settings.data_dir;
         std::fs::create_dir_all(data_dir).map_err(MemberError::data_dir(data_dir))?;
@@ -126,33 +126,33 @@ impl Opened {
         })
     }
 
-    /// The member's view, in this phase and all later ones.
+    /// Returns the source of the member's view, for this phase and all later ones.
     pub fn view(&self) -> Arc<dyn ViewSource> {
         self.base.state.clone()
     }
 
-    /// Executes operators' commands, likewise.
+    /// Returns the commands, for this phase and all later ones.
     pub fn commands(&self) -> Commands {
         self.base.commands.clone()
     }
 
-    /// The certificate shown to other members, and their CA; none without TLS.
+    /// Returns the certificate that other members verify, and their CA; `None` without TLS.
     pub fn tls(&self) -> Option<TlsMaterial> {
         self.base.state.credentials.tls.clone()
     }
 
-    /// Gives the member newer certificates, passwords and hooks.
+    /// Returns a function that gives the member newer certificates, passwords and hooks.
     pub fn renewal(&self) -> impl Fn(Renewed) + Send + Sync + 'static {
         let state = self.base.state.clone();
         move |newer| state.renew(newer)
     }
 
-    /// Cancelled when the member closes: until then it may be served to others.
+    /// Returns a token that is cancelled when the member closes. Until then, its status and commands may be served.
     pub fn end(&self) -> CancellationToken {
         self.base.tasks.stop.clone()
     }
 
-    /// Ends without having taken part.
+    /// Ends the member before it has taken part in a ring.
     ///
     /// # Errors
     /// Currently none.
@@ -163,28 +163,28 @@ impl Opened {
 
 // How the member joins its ring.
 
-/// A ring, its open log, and the first membership if this member has to begin the ring.
+/// A ring and its open log. If this member must bootstrap the ring, also the ring's first members.
 type Entered = (
     RingId,
     BinlogStore,
     Option<BTreeMap<MemberId, MemberRecord>>,
 );
 
-/// A member that has joined its ring: its log is open, and truncated if the ring had continued without its end.
+/// A member that has joined its ring. Its log is open. If the ring has continued without the log's end, the log was truncated.
 pub struct Joined {
     pub(super) ring: RingId,
     pub(super) log: BinlogStore,
     pub(super) returning: Returning,
     pub(super) network: GrpcNetworkFactory,
-    /// Present when this member has to begin the ring.
+    /// Set if this member must bootstrap the ring.
     pub(super) first_members: Option<BTreeMap<MemberId, MemberRecord>>,
 }
 
 impl Opened {
-    /// Joins the ring; waits as long as needed. May be dropped at any point without loss, and repeated.
+    /// Joins the ring, and waits as long as necessary. It may be dropped at any point without a loss, and repeated.
     ///
     /// # Errors
-    /// When waiting cannot help.
+    /// If waiting cannot help.
     pub async fn join(&mut self, bootstrap: bool) -> Result<Joined, MemberError> {
         let joined = self.join_ring(bootstrap).await;
         joined.inspect_err(|error| self.base.state.fails(error))
@@ -228,7 +228,7 @@ impl Opened {
                 self.entered(ring, None).await
             }
             RingState::Bootstrapping { ring } => {
-                // The log shows whether it stopped before or after the first entry.
+                // The log shows whether the bootstrap stopped before or after the first entry.
                 let log = self.open_log(ring).await?;
                 if log.bounds().is_some() {
                     self.base.book.bootstrapped()?;
@@ -247,7 +247,7 @@ impl Opened {
         }
     }
 
-    /// Waits until another member bootstraps the ring, or an operator orders this one to.
+    /// Waits until another member adds this one to a ring, or an operator orders this member to bootstrap one.
     async fn added_or_ordered(&mut self) -> Result<Entered, MemberError> {
         let mut logging = pin!(log_awaited(&self.base));
         loop {
@@ -256,12 +256,12 @@ impl Opened {
                 ring = added(&self.base.book) => return self.entered(ring, None).await,
                 Some(order) = self.bootstrap_orders.recv() => order,
             };
-            // A bootstrap that has begun is still of the same ring.
+            // A bootstrap that has begun is continued with the same ring.
             let origin = match self.base.book.identity().ring {
                 RingState::Bootstrapping { .. } => self.base.book.origin(),
                 _ => origin,
             };
-            // The client of the order may have disconnected; that changes nothing here.
+            // The client of the order may have disconnected. The bootstrap continues.
             match self.bootstrap_ring(&origin, ORDERED_PATIENCE).await {
                 Ok(joined) => {
                     drop(answer.send(Ok(joined.0)));
@@ -282,7 +282,7 @@ impl Opened {
         origin: &LogOrigin,
         patience: Duration,
     ) -> Result<Entered, MemberError> {
-        // The data directories of the members are not known yet.
+        // The incarnations of the members are not known yet.
         let members = self.base.settings.members.iter();
         let configured = members.map(|entry| (entry.id, record_of(entry))).collect();
         let base = &self.base;
@@ -301,7 +301,8 @@ impl Opened {
         Ok((ring, log, first_members))
     }
 
-    /// Opens the log of a ring, with files in `log/` and hard state in `meta/`. Reads and verifies as much of it as configured.
+    /// Opens the log of a ring, with files in `log/` and hard state in `meta/`. The configuration determines how much of the log is
+    /// verified.
     async fn open_log(&self, ring: RingId) -> Result<BinlogStore, MemberError> {
         let (settings, book) = (&self.base.settings, &self.base.book);
         let log = &settings.log;
@@ -323,14 +324,14 @@ impl Opened {
         let meta_dir = settings.data_dir.join(META);
         let opened = tokio::task::spawn_blocking(move || open_log(options, meta_dir)).await;
         let log = opened.map_err(|error| MemberError::ended("opening the log", error))??;
-        // After the log: a crash in between leaves a log without the note, not a note without a log.
+        // The note is written after the log. After a crash in between, there is a log without the note, never a note without a log.
         book.note_log_begun().map_err(IdentityError::File)?;
         Ok(log)
     }
 }
 
-/// Logs what a member without a ring waits for, until another member reports its ring; then logs that ring. An unmounted volume also leaves
-/// the data directory empty, and then bootstrapping again would be wrong.
+/// Logs what a member without a ring waits for. When another member reports its ring, logs that ring. An empty data directory may also be a
+/// volume that is not mounted; to bootstrap a ring again would then be wrong.
 async fn log_awaited(base: &Base) -> Infallible {
     let mut logged = false;
     loop {
@@ -351,7 +352,7 @@ async fn log_awaited(base: &Base) -> Infallible {
     }
 }
 
-/// The name and ring of another configured member that belongs to one.
+/// Returns the name and the ring of another configured member that belongs to a ring.
 async fn ring_of_another(base: &Base) -> Option<(String, RingId)> {
     let own = base.settings.own.id;
     let others = base.settings.members.iter().filter(|one| one.id != own);
@@ -367,7 +368,7 @@ async fn ring_of_another(base: &Base) -> Option<(String, RingId)> {
     join_all(asked).await.into_iter().flatten().next()
 }
 
-/// Advice after a failed bootstrap order. Where a ring may exist, it does not suggest to empty a directory.
+/// Returns the advice after a failed bootstrap order. If a ring may exist, the advice does not suggest to empty a directory.
 fn bootstrap_advice(error: &MemberError) -> &'static str {
     match error {
         MemberError::RingBootstrap(RingBootstrapError::Refused {
@@ -404,10 +405,10 @@ pub(super) fn record_of(entry: &MemberEntry) -> MemberRecord {
     }
 }
 
-/// Returns with a log: truncates it if the ring continued without its end, see [`Returning`].
+/// Rejoins the ring with an existing log. Truncates the log if the ring has continued without its end; see [`Returning`].
 ///
 /// # Errors
-/// When the log has to be truncated and cannot be, or cannot record that its end is in doubt.
+/// If the log must be truncated and cannot be, or it cannot be recorded that its end is in doubt.
 async fn rejoin(
     store: &mut BinlogStore,
     own: MemberId,
@@ -436,10 +437,10 @@ fn recollection(log: &LogHandle) -> Recollection {
     Recollection::new(log.term_runs(), log.settled())
 }
 
-/// The transactions before a ring's log.
+/// Returns the transactions before the ring's log.
 ///
 /// # Errors
-/// When they are no GTID set.
+/// If they are not a GTID set.
 pub(crate) fn origin_gtids(config: &Settings, origin: &LogOrigin) -> Result<GtidSet, MemberError> {
     origin.gtids().parse().map_err(|error| MemberError::Origin {
         path: config.data_dir.join("identity"),
@@ -461,7 +462,7 @@ fn open_log(options: StoreOptions, meta_dir: PathBuf) -> Result<BinlogStore, Mem
     Ok(store)
 }
 
-/// Logs every tenth of a long verification.
+/// Returns a callback that logs each tenth of a long verification.
 fn progress() -> ProgressCallback {
     let said = std::sync::atomic::AtomicU64::new(0);
     Arc::new(move |progress| {
@@ -497,7 +498,7 @@ mod tests {
             assert!(words.contains("is its volume mounted"), "{words}");
             assert!(!words.contains("empty"), "{words}");
         }
-        // A member that does not answer may have belonged to one.
+        // A member that does not answer may have belonged to a ring.
         let words = words(BootstrapRefusal::Missing(member));
         assert!(!words.contains("empty"), "{words}");
     }

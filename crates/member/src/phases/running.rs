@@ -1,4 +1,4 @@
-//! A member that takes part in its ring, from the beginning of that to its end.
+//! The phase in which a member takes part in its ring, until its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,16 +36,16 @@ pub struct Running {
 }
 
 impl Running {
-    /// The ring as its leader uses it.
+    /// Returns the member's Raft and log.
     pub fn ring(&self) -> &RingHandle {
         &self.ring
     }
 
-    /// Waits until the member fails. Also checks the log itself: an engine without writes does not notice its failure.
+    /// Waits until the member fails. The log is checked too, because an engine that writes nothing does not detect that the log has failed.
     pub async fn failed(&self) -> MemberError {
         let RingHandle { member, log } = &self.ring;
         let error = tokio::select! {
-            // The log's failure, where the engine only reports that its log failed.
+            // If the engine only reports that its log failed, the log's own error is returned.
             fault = member.fault() => log.failure().map_or(MemberError::Engine(fault), MemberError::Store),
             error = log_failure(log) => MemberError::Store(error),
             () = self.base.server.ended() => MemberError::ended(
@@ -60,7 +60,7 @@ impl Running {
     /// Stops gracefully: transfers the leadership if possible, ends mysqld, then makes everything durable.
     ///
     /// # Errors
-    /// When the log cannot be closed.
+    /// If the log cannot be closed.
     pub async fn stop(self) -> Result<(), MemberError> {
         let (member, management) = (&self.ring.member, self.base.state.management());
         let (settings, lease) = (&self.base.settings, self.base.timers.lease);
@@ -68,10 +68,11 @@ impl Running {
         self.base.close(Some(self.ring)).await
     }
 
-    /// Ends after a failure. A mysqld run as a child continues: the member decides about its waiting commits on return.
+    /// Ends after a failure. A mysqld that runs as a child process continues. After a restart, the member decides about its waiting
+    /// commits.
     ///
     /// # Errors
-    /// Why the log had failed, if it had.
+    /// The error of the log, if the log had failed.
     pub async fn end_failed(self) -> Result<(), MemberError> {
         if let Some(management) = self.base.state.management() {
             management.end(Child::Stays).await;
@@ -81,10 +82,10 @@ impl Running {
 }
 
 impl Opened {
-    /// Takes part in the ring. Waits for no other member.
+    /// Begins to take part in the ring. Does not wait for other members.
     ///
     /// # Errors
-    /// When it cannot; all that had begun is then closed.
+    /// If the member cannot take part. Everything that had begun is closed then.
     pub async fn take_part(self, joined: Joined) -> Result<Running, MemberError> {
         let mut base = self.base;
         let mut started = None;
@@ -101,7 +102,7 @@ impl Opened {
     }
 }
 
-/// Begins to take part. Nothing acts on mysqld before all fallible steps are done.
+/// Begins to take part in the ring. All steps that can fail come before the first action on mysqld.
 async fn begin(
     base: &mut Base,
     joined: Joined,
@@ -110,7 +111,7 @@ async fn begin(
     let (settings, id) = (base.settings.clone(), base.settings.own.id);
     let log = joined.log.handle();
     let (own_log, network) = (Arc::new(log.clone()), joined.network);
-    // Two leases: one late heartbeat changes no route.
+    // Two leases are used, so that one late heartbeat changes no route.
     let heard_within = base.timers.lease * 2;
     let (own, proxying) = (record_of(&settings.own), settings.regions.proxy.clone());
     let routes = RouteTable::new(id, &own, proxying, heard_within);
@@ -220,15 +221,15 @@ fn serve_binlog(
     };
     base.tasks
         .spawn(async move { released.follow_release(own, others).await });
-    // It ends its sessions itself.
+    // The server ends its sessions itself.
     let serving = server.serve(base.tasks.stop.clone());
     let serving = ring.member.essential("the binlog server", serving);
     base.tasks.set.spawn(serving);
     Serving { consumers, log }
 }
 
-/// The states of the other members' mysqlds. A database member compares its own with them; a binlog server checks whether the primary was
-/// released.
+/// Starts the requests for the states of the other members' mysqlds. A database member compares its own mysqld with them. A binlog server
+/// checks whether the primary was released.
 fn other_mysqlds(base: &mut Base, ring: &RingHandle) -> watch::Receiver<OtherMysqlds> {
     let (said, others) = watch::channel(OtherMysqlds::default());
     if base.settings.mysql.is_some() || base.settings.binlog_server.is_some() {
@@ -242,8 +243,7 @@ fn other_mysqlds(base: &mut Base, ring: &RingHandle) -> watch::Receiver<OtherMys
     others
 }
 
-/// Begins to manage the member's mysqld, if any. `told` receives the next action about one that cannot be the
-/// primary.
+/// Begins to manage the member's mysqld, if there is one. If mysqld cannot be the primary, `told` receives the member's next action.
 fn look_after_mysqld(
     base: &mut Base,
     ring: &RingHandle,
@@ -284,7 +284,7 @@ fn look_after_mysqld(
     Ok(Some(management))
 }
 
-/// Begins to purge, as far as the member's mysqld allows, if any.
+/// Begins to purge the log, except entries that the member's mysqld still needs.
 fn purge(base: &mut Base, ring: &RingHandle) {
     let settings = base.settings.log;
     let mysqld = base.state.credentials.mysqld.clone();
@@ -322,7 +322,7 @@ fn look_after(base: &mut Base, ring: &RingHandle) {
     }
 }
 
-/// How often the log is checked for a failed writer.
+/// Interval between two checks of the log for a failed writer.
 const LOG_LOOK: Duration = Duration::from_secs(1);
 
 async fn log_failure(log: &LogHandle) -> StoreError {
@@ -344,7 +344,7 @@ mod tests {
 
     use super::*;
 
-    /// A quiet ring's engine stores nothing: a voter noticed the failure only on a vote request.
+    /// Regression: in a quiet ring, the engine writes nothing, so a voter detected the failure only at the next vote request.
     #[tokio::test(start_paused = true)]
     async fn a_log_that_failed_is_told_of_although_nobody_writes_to_it() {
         let disk = FaultyDisk::new();

@@ -1,4 +1,4 @@
-//! Operator commands to a member. JSON on the wire; fields are only ever added.
+//! Operators' commands to a member. They are sent as JSON; in later versions, fields are only added.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub enum OperatorCommand {
     Promote {
         /// The database member that is to lead.
         to: MemberId,
-        /// Also if its mysqld could not soon be the primary.
+        /// True to promote it even if its mysqld could not be the primary soon.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
@@ -33,14 +33,14 @@ pub enum OperatorCommand {
     AddMember {
         /// A number never used in the ring.
         member: MemberId,
-        /// All other attributes, including its data directory.
+        /// The member's record, which includes the incarnation of its data directory.
         record: MemberRecord,
     },
     /// Changes a member's record in the log. To the leader.
     UpdateMember {
         /// The member to change.
         member: MemberId,
-        /// The fields to change; the others stay.
+        /// The fields to change; other fields stay unchanged.
         #[serde(rename = "wish")] // name in version 0.1
         change: RecordChange,
         /// Only report the changes.
@@ -48,7 +48,7 @@ pub enum OperatorCommand {
     },
     /// Changes the quorum rules. To the leader.
     SetRules {
-        /// The rules to change; the others stay.
+        /// The rules to change; other rules stay unchanged.
         #[serde(rename = "wish")] // name in version 0.1
         change: RulesChange,
         /// Only report the changes.
@@ -59,7 +59,7 @@ pub enum OperatorCommand {
         /// The member to remove.
         member: MemberId,
     },
-    /// Schedules a switchover, replacing one scheduled before. To the leader.
+    /// Schedules a switchover. It replaces one that was scheduled before. To the leader.
     ScheduleSwitchover {
         /// The database member that is to lead.
         to: MemberId,
@@ -78,20 +78,20 @@ pub enum OperatorCommand {
     Resume,
     /// Returns the ring's history from its log. To any member.
     History,
-    /// Clears the warning about starts of mysqld that were open for writes. To that member.
+    /// Clears the warning that mysqld was started open for writes. To the member with that mysqld.
     AcknowledgeExposure,
-    /// Returns what the member has recorded of its log and the quorum. To every member.
+    /// Returns the member's records of its log and the quorum. To every member.
     Evidence,
     /// Repairs a permanently lost quorum. To the remaining member.
     RepairQuorum {
         /// The repair to execute.
         plan: RepairPlan,
-        /// The last entry before an accepted loss.
+        /// The last entry that is kept, if later entries are given up.
         accepted_loss: Option<OpId>,
     },
     /// Ends the current log file on every member. To the leader.
     FlushLog,
-    /// Removes old files of a member's log. To that member.
+    /// Removes old files of a member's log. To the member with that log.
     PurgeLog {
         /// Which files to remove: up to a name, beyond a size, or older than a time.
         #[serde(rename = "wish")] // name in version 0.1
@@ -102,65 +102,67 @@ pub enum OperatorCommand {
     /// Bootstraps the ring of the configured members. To the member of the future primary.
     #[serde(rename = "found")] // name in version 0.1
     Bootstrap {
-        /// Transactions before its log, a GTID set in MySQL's text form.
+        /// Transactions before the ring's log, as a GTID set in MySQL's text form.
         origin: String,
     },
-    /// Makes a member act on its mysqld, for `enable-raft` and `disable-raft`. To that member.
+    /// Makes a member act on its mysqld, for `enable-raft` and `disable-raft`. To the member with that mysqld.
     Mysqld {
         /// The step, or only a check of the server.
         order: MysqldOrder,
     },
-    /// Replaces the data of a member's mysqld by a copy of another member's. To that member.
+    /// Replaces the data of a member's mysqld by a copy of another member's data. To the member whose data is replaced.
     Provision {
-        /// Source of the copy.
+        /// The member whose data is copied.
         donor: MemberId,
         /// Only report what would be lost.
         dry_run: bool,
-        /// Also if binlog files with errant transactions cannot be kept.
+        /// True to continue even if binlog files with errant transactions cannot be kept.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
-    /// Reports what would refuse a command, without changes. To the command's recipient. (Not a field of each command: an older member
-    /// would ignore it and execute the command.)
+    /// Reports why a command would be refused, and changes nothing. To the recipient of the command. (This is not a field of each command,
+    /// because an older member would ignore the field and execute the command.)
     DryRun {
-        /// A promotion, an addition or removal of a member, or a reload; others have their own dry run, or none.
+        /// The command to check: a promotion, the addition or removal of a member, or a reload. Other commands have their own dry run, or
+        /// none.
         of: Box<OperatorCommand>,
     },
-    /// Reloads the configuration, as far as possible without a restart. To that member.
+    /// Reloads the configuration, as far as possible without a restart. To the member with that configuration.
     Reload,
-    /// Gracefully restarts a member's mysqld. To that member.
+    /// Gracefully restarts a member's mysqld. To the member with that mysqld.
     RestartMysqld {
-        /// Also if it is the primary.
+        /// True to restart it even if it is the primary.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
-    /// Executes a statement instead of the transaction at which the follower's applier is stopped, under its GTID. To that member.
+    /// Executes a statement in place of a transaction, under the transaction's GTID. The follower's applier must be stopped at that
+    /// transaction. To the member with that follower.
     ReplaceStatement {
         /// The transaction that cannot be executed.
         gtid: String,
         /// The replacement.
         statement: String,
     },
-    /// Creates an account for a copy of the data of this member's mysqld. From another member.
+    /// Creates an account for a copy of the data of this member's mysqld. Sent by another member.
     OfferClone {
         /// The copying member.
         recipient: MemberId,
     },
-    /// Removes that account. From another member.
+    /// Removes the account of a copy. Sent by another member.
     WithdrawClone {
         /// The account from the offer.
         account: CloneAccount,
     },
 }
 
-/// A command with its sender, for transfer to a member.
+/// A command with its sender, as it is sent to a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// The command itself.
     #[serde(flatten)]
     pub command: OperatorCommand,
-    /// The name that the caller claims. The audit log and the ring's history name the caller by its certificate, or without TLS by this.
-    /// Version 0.1 neither sends nor reads it.
+    /// The name that the caller claims. The audit log and the ring's history use the name in the caller's certificate; without TLS, they
+    /// use this name. Version 0.1 neither sends nor reads this field.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
@@ -169,16 +171,17 @@ pub struct Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PurgeRequest {
-    /// All before this one, as in `PURGE BINARY LOGS TO`.
+    /// All files before this one, as in `PURGE BINARY LOGS TO`.
     BeforeFile(String),
-    /// Until all files together take at most this many bytes.
+    /// The oldest files, until all files together have at most this many bytes.
     KeepBytes(u64),
     /// Files closed before this time, in seconds since 1970.
     ClosedBefore(u32),
 }
 
 impl OperatorCommand {
-    /// Whether it changes state, and is therefore recorded and needs the right to operate: every command that is not listed here.
+    /// Returns true if the command changes state. Such a command is recorded, and requires the right to operate. Every command that is not
+    /// listed here changes state.
     pub fn changes_something(&self) -> bool {
         match self {
             Self::MockElection { .. } | Self::Evidence | Self::History | Self::DryRun { .. } => {
@@ -193,10 +196,10 @@ impl OperatorCommand {
         }
     }
 
-    /// The right that it requires.
+    /// Returns the right that the command requires.
     pub fn right(&self) -> Right {
         match self {
-            // Only members send these to each other.
+            // Only members send these commands, to each other.
             Self::OfferClone { .. } | Self::WithdrawClone { .. } => Right::SpeakAsMember,
             command if command.changes_something() => Right::Operate,
             _ => Right::Read,
@@ -204,7 +207,7 @@ impl OperatorCommand {
     }
 }
 
-/// Noun form for messages: "the promotion of member 2".
+/// Writes the command as a noun phrase for messages, such as "the promotion of member 2".
 impl fmt::Display for OperatorCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text(&|id| format!("member {id}")))
@@ -212,7 +215,7 @@ impl fmt::Display for OperatorCommand {
 }
 
 impl OperatorCommand {
-    /// The noun form with another text for each member.
+    /// Returns the command as a noun phrase; `member` returns the text for each member.
     pub fn text(&self, member: &dyn Fn(MemberId) -> String) -> String {
         match self {
             Self::Promote { to, .. } => format!("the promotion of {}", member(*to)),
@@ -256,42 +259,42 @@ impl OperatorCommand {
     }
 }
 
-// Orders of `witness enable-raft` and `witness disable-raft` about a member's mysqld, and its answer. Orders name no files of the member's
-// host. Otherwise its mysqld would send the first line of any readable file to a server of the caller's choice.
+// Orders of `witness enable-raft` and `witness disable-raft` about a member's mysqld, and the member's answer. An order names no files on
+// the member's host. Otherwise mysqld would send the first line of any file that it can read to a server of the caller's choice.
 
 /// An idempotent order to one member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MysqldOrder {
-    /// Check it. Changes nothing.
+    /// Check mysqld. Changes nothing.
     Look,
-    /// Leave it alone. Only to a member that does not manage it yet.
+    /// Do not manage mysqld. Only to a member that does not manage it yet.
     #[serde(rename = "hands_off")] // name in version 0.1
     StayUnmanaged,
-    /// Prepare the primary, without waiting for ACKs.
+    /// Change the settings of the primary, but do not make commits wait for ACKs.
     Prepare,
-    /// Stop its commits from waiting. Only while it is unmanaged.
+    /// Stop commits from waiting for ACKs. Only while mysqld is unmanaged.
     StopWaiting,
-    /// Stop acknowledging the transactions that it receives.
+    /// Stop sending ACKs for the transactions that mysqld receives as a replica.
     StopAcknowledging,
-    /// End its own replication. Only while it is unmanaged.
+    /// Stop replicating. Only while mysqld is unmanaged.
     LeaveSource,
-    /// Begin to manage it.
+    /// Begin to manage mysqld.
     #[serde(rename = "steer")] // name in version 0.1
     Manage,
-    /// Begin to manage the primary, while this member leads; given back if the takeover fails.
+    /// Begin to manage the primary, while this member leads. If the takeover fails, the primary is returned.
     TakeOver,
-    /// Release it as a follower.
+    /// Release mysqld as a follower.
     #[serde(rename = "let_follower_go")] // name in version 0.1
     ReleaseFollower,
-    /// Release it as the primary: drained, then open without the ring.
+    /// Release mysqld as the primary: it is drained, then opened without the ring.
     #[serde(rename = "let_primary_go")] // name in version 0.1
     ReleasePrimary,
-    /// Replicate from the primary. Only while it is unmanaged.
+    /// Replicate from the primary. Only while mysqld is unmanaged.
     Replicate(ReplicateFrom),
 }
 
-/// Source of a replica.
+/// The source of a replica.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicateFrom {
     /// Host of the primary's mysqld.
@@ -300,16 +303,16 @@ pub struct ReplicateFrom {
     pub port: u16,
     /// Whether the primary's mysqld offers TLS.
     pub tls: bool,
-    /// The account at the primary. Without it and its password, as from an earlier version, the order is refused.
+    /// The account at the primary. An order without account and password, as from an earlier version, is refused.
     pub user: Option<String>,
-    /// Its password.
+    /// The account's password.
     pub password: Option<String>,
 }
 
-/// How a replica verifies its source: as in `verify`, where that offers TLS.
+/// Returns how a replica verifies its source: as in `verify`, if the source offers TLS.
 ///
 /// # Errors
-/// When it cannot.
+/// If the replica must verify a source that offers no TLS.
 pub(crate) fn source_tls(verify: Option<SourceTls>, offered: bool) -> Result<SourceTls, Refusal> {
     match (verify, offered) {
         (Some(_), false) => Err(Refusal::refused(
@@ -354,22 +357,22 @@ impl fmt::Display for MysqldOrder {
 /// State of a member and its mysqld.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MysqldAnswer {
-    /// Its ring, once bootstrapped.
+    /// The member's ring, after it was bootstrapped.
     pub ring: Option<RingId>,
-    /// Transactions before its ring's log, a GTID set in MySQL's text form.
+    /// Transactions before the ring's log, as a GTID set in MySQL's text form.
     pub origin: String,
-    /// True if it was ordered not to manage its mysqld.
+    /// True if the member was ordered not to manage its mysqld.
     #[serde(rename = "hands_off")] // name in version 0.1
     pub unmanaged: bool,
-    /// Whether it manages its mysqld.
+    /// True if the member manages its mysqld.
     #[serde(rename = "steered")] // name in version 0.1
     pub managed: bool,
-    /// True if its mysqld was the primary when it was ordered not to manage it.
+    /// True if mysqld was the primary when the member was ordered not to manage it.
     #[serde(default)]
     pub was_primary: bool,
-    /// Its clock, in milliseconds since 1970.
+    /// The member's clock, in milliseconds since 1970.
     pub now_ms: u64,
-    /// Result of the member's check of its mysqld; none if it failed.
+    /// Result of the member's check of its mysqld; `None` if the check failed.
     pub look: Option<ServerLook>,
     /// Why the check failed, as text.
     pub unseen: Option<String>,

@@ -1,4 +1,5 @@
-//! Events that a member sends during a command, each a JSON document; the last one ends the command. Fields are only ever added.
+//! Events that a member sends during a command. Each event is a JSON document; the last one ends the command. In later versions, fields are
+//! only added.
 
 use std::time::Duration;
 
@@ -14,18 +15,18 @@ use tokio::sync::mpsc;
 use crate::protocol::Refusal;
 use crate::protocol::command::MysqldAnswer;
 
-/// One event. (Externally tagged: an internal tag would not read maps with numeric keys, such as a membership, back from JSON.)
+/// One event. (It is tagged externally. With an internal tag, maps with numeric keys, such as a membership, could not be read from JSON.)
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandEvent {
     /// A phase of the command began.
     Began {
-        /// The phase's documented name.
+        /// The phase's name in the documentation.
         phase: String,
     },
     /// A phase of the command ended.
     Done {
-        /// The phase's name from its beginning.
+        /// The phase's name, as in [`CommandEvent::Began`].
         phase: String,
         /// Duration in seconds.
         seconds: f64,
@@ -36,12 +37,12 @@ pub enum CommandEvent {
         stage: String,
         /// Bytes copied so far.
         bytes: u64,
-        /// Estimated total bytes.
+        /// Estimated total number of bytes.
         of: u64,
     },
     /// The command was executed.
     Result(CommandResult),
-    /// It was not executed, or only in part.
+    /// The command was not executed, or only in part.
     Refused(Refusal),
 }
 
@@ -55,17 +56,17 @@ pub enum CommandResult {
     Scheduled {
         /// The target and time.
         switchover: ScheduledSwitchover,
-        /// The entry of the log that carries it.
+        /// The log entry with the scheduled switchover.
         entry: OpId,
     },
     /// No switchover is scheduled any longer, from this entry on.
     Unscheduled {
         /// The cancelled switchover.
         switchover: ScheduledSwitchover,
-        /// The entry of the log that ends it.
+        /// The log entry that cancels the switchover.
         entry: OpId,
     },
-    /// The voters' decisions.
+    /// The votes of the voters in the mock election.
     MockElection(MockElection),
     /// The member was added by this entry.
     Added(OpId),
@@ -79,52 +80,52 @@ pub enum CommandResult {
     Paused {
         /// The pause in the log.
         paused: RingPause,
-        /// The entry of the log that carries it.
+        /// The log entry with the pause.
         entry: OpId,
     },
     /// Failover is resumed by this entry.
     Resumed {
-        /// The previous pause.
+        /// The pause that ended.
         paused: RingPause,
-        /// The entry of the log that ends it.
+        /// The log entry that ends the pause.
         entry: OpId,
     },
     /// The ring's history, oldest first.
     History(Vec<HistoryEntry>),
-    /// This member's record of its log and of the quorum.
+    /// This member's records of its log and of the quorum.
     Evidence(Box<MemberEvidence>),
     /// The member continues alone, from this entry on.
     Repaired(OpId),
     /// All members rotated their logs.
     Flushed {
-        /// The rotate entry, which ends the file.
+        /// The rotate entry, which ends the current file.
         entry: OpId,
-        /// The next file.
+        /// Name of the next file.
         file: String,
     },
-    /// Purged files of its log.
+    /// The purged files of the member's log.
     Purged(PurgeReport),
     /// The bootstrapped ring, or the member's existing one.
     #[serde(rename = "founded")] // name in version 0.1
     Bootstrapped(RingId),
     /// State of a member's mysqld.
     Mysqld(Box<MysqldAnswer>),
-    /// What replacing the data of a mysqld would remove.
+    /// The data that is removed if a mysqld's data is replaced.
     ProvisionPlan(ProvisionPlan),
-    /// The data of its mysqld were replaced by another member's.
+    /// The data of the member's mysqld was replaced by another member's data.
     Provisioned(Provisioned),
     /// A dry run found no reason to refuse the command.
     WouldBeDone,
     /// The configuration was reloaded.
     Reloaded(Reloaded),
-    /// Its mysqld was restarted.
+    /// The member's mysqld was restarted.
     MysqldRestarted,
-    /// The statement was executed instead of a transaction.
+    /// The statement was executed in place of a transaction.
     StatementReplaced {
         /// True if mysqld follows the ring again.
         follows: bool,
     },
-    /// Its starts that were open for writes are acknowledged.
+    /// The starts of mysqld that were open for writes are acknowledged.
     ExposureAcknowledged,
     /// An account for a copy.
     Offered(CloneOffer),
@@ -135,30 +136,30 @@ pub enum CommandResult {
 /// Result of a member's configuration reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// Keys that differ from the values at its start, and take effect at its next start.
+    /// Keys whose values differ from those at the member's start. They take effect at its next start.
     pub needs_restart: Vec<String>,
-    /// Probable mistakes in the configuration, as reported by `witness config check`.
+    /// Probable mistakes in the configuration, the same as `witness config check` reports.
     pub warnings: Vec<String>,
 }
 
-/// What replacing the data of a mysqld would remove.
+/// The data that is removed if a mysqld's data is replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvisionPlan {
     /// The donor's name.
     pub donor: String,
-    /// Its transactions that the ring lacks, in MySQL's text form.
+    /// Transactions of the recipient that the ring lacks, in MySQL's text form.
     pub errant: String,
     /// The number of errant transactions.
     pub errant_transactions: u64,
-    /// Why it requires force: not all errant transactions can be kept. None from an older member.
+    /// Why the command requires `force`: not all errant transactions can be kept. `None` from an older member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_force: Option<String>,
     /// The schemas to be replaced.
     pub schemas: Vec<SchemaSize>,
-    /// Why their sizes are unknown, if mysqld does not report them in time.
+    /// Why the sizes are unknown, if mysqld does not report them in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes_unknown: Option<String>,
-    /// Why mysqld cannot be inspected, if so.
+    /// Why mysqld cannot be checked, if it cannot.
     pub unknown: Option<String>,
 }
 
@@ -176,23 +177,23 @@ pub struct SchemaSize {
 pub struct Provisioned {
     /// The donor's name.
     pub donor: String,
-    /// Kept binlog files with errant transactions.
+    /// The binlog files with errant transactions that were kept.
     pub kept: Vec<KeptBinlog>,
-    /// Errant transactions lost by a forced command, and why.
+    /// The errant transactions that a forced command has lost, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
-    /// Whether it follows the ring.
+    /// True if mysqld follows the ring.
     pub follows: bool,
     /// Seconds from the start of the first phase to the end of the last.
     pub seconds: f64,
 }
 
-/// A binlog file kept in the member's `trimmed/mysqld/`.
+/// A binlog file that was kept in the member's `trimmed/mysqld/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptBinlog {
-    /// Its name in mysqld.
+    /// The file's name in mysqld.
     pub from: String,
-    /// Its errant transactions, in MySQL's text form.
+    /// The errant transactions in the file, in MySQL's text form.
     pub gtids: String,
     /// Name of the copy.
     pub kept_as: String,
@@ -203,15 +204,15 @@ pub struct KeptBinlog {
 pub struct PurgeReport {
     /// Names of the files, oldest first.
     pub removed: Vec<String>,
-    /// Bytes of those files together.
+    /// Total bytes of these files.
     pub bytes: u64,
-    /// The last entry in them.
+    /// The last entry in these files.
     pub upto: Option<OpId>,
-    /// The first due file that was kept, and why.
+    /// The first due file that was not removed, and why.
     pub kept: Option<KeptFile>,
 }
 
-/// A file kept by a purge.
+/// A file that a purge did not remove.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFile {
     /// The file's name in the log.
@@ -222,12 +223,12 @@ pub struct KeptFile {
 
 // Delivery of events.
 
-/// Sends events to the operator's client, which may not read or may have disconnected.
+/// Sends events to the operator's client. The client may not read them, or may have disconnected.
 pub(crate) struct CommandProgress(pub(crate) mpsc::Sender<Bytes>);
 
 impl CommandProgress {
     pub(crate) fn tell(&self, event: &CommandEvent) {
-        // An event is plain values, which always have a JSON form.
+        // An event consists of plain values, which always have a JSON form.
         let json = serde_json::to_vec(event).unwrap_or_default();
         drop(self.0.try_send(json.into()));
     }
@@ -271,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    /// Regression: evidence with a membership in it could not be read back.
+    /// Regression: evidence that contained a membership could not be read again.
     #[test]
     fn every_event_comes_back_from_the_wire() {
         let members = BTreeMap::from([(MemberId(1), MemberRecord::default())]);

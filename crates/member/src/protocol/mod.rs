@@ -1,4 +1,5 @@
-//! Operators' commands: commands to a member, its events while it executes them, and refusals: their kind, a sentence, and what to do.
+//! The protocol of operators' commands: the commands, a member's events while it executes them, and refusals. A refusal has a kind, a
+//! sentence, and advice.
 
 mod command;
 mod event;
@@ -26,15 +27,15 @@ pub(crate) use crate::protocol::event::{CommandProgress, done_event};
 pub enum RefusalKind {
     /// No leader with a quorum is reachable: this member does not lead, or has no ring yet.
     NoQuorum,
-    /// A precondition does not hold; nothing was changed.
+    /// A precondition is not met; nothing was changed.
     Refused,
     /// Another operation is in progress; nothing was changed, and the same command may be repeated.
     Busy,
     /// The outcome is unknown.
     Unknown,
-    /// The caller's certificate does not permit it. Known to the caller alone: no member sends it.
+    /// The caller's certificate does not permit the command. Only the caller creates this kind; no member sends it.
     NotAllowed,
-    /// It failed partway; the message says how far it came. Also used for kinds of later versions.
+    /// The command failed partway; the message says how far it came. Also used for kinds of later versions.
     #[serde(other)]
     Failed,
 }
@@ -47,7 +48,7 @@ pub struct Refusal {
     pub kind: RefusalKind,
     /// What happened, in one sentence.
     pub what: String,
-    /// What to do; empty when the sentence says it.
+    /// What to do; empty if the sentence says that.
     #[serde(default)]
     pub advice: String,
     /// The leader, if this member does not lead and the command is for the leader.
@@ -55,7 +56,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Nothing was done, or only part, for this reason.
+    /// Creates a refusal: nothing was done, or only a part, for this reason.
     pub fn new(kind: RefusalKind, what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             kind,
@@ -65,17 +66,17 @@ impl Refusal {
         }
     }
 
-    /// A precondition does not hold.
+    /// Creates the refusal for a precondition that is not met.
     pub fn refused(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::new(RefusalKind::Refused, what, advice)
     }
 
-    /// It failed partway.
+    /// Creates the refusal for a command that failed partway.
     pub fn failed(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::new(RefusalKind::Failed, what, advice)
     }
 
-    /// The command is for the leader, which this member is not.
+    /// Creates the refusal for a command that only the leader executes, because this member does not lead.
     pub fn not_leader(leader: Option<MemberId>) -> Self {
         let (what, advice) = match leader {
             Some(leader) => (

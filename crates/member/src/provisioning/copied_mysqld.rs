@@ -1,4 +1,4 @@
-//! The mysqld that receives a copy, and the waits during it: for an answer, the data, its restart, and its role.
+//! The mysqld that receives a copy, and the waits during the copy: for an answer, for the data, for the restart, and for its role.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,34 +17,34 @@ use crate::protocol::{CommandEvent, CommandProgress, Refusal};
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
 /// How long a member's own mysqld may take to restart.
 const COME_BACK: Duration = Duration::from_secs(600);
-/// Failed starts before mysqld gets a new data directory.
+/// Number of failed starts after which mysqld gets a new data directory.
 const FAILED_STARTS: u64 = 2;
-/// How long an operator may take to start an externally managed one.
+/// How long an operator may take to start mysqld, if this member does not start it.
 const BY_HAND: Duration = Duration::from_secs(3600);
-/// How long a provisioned mysqld may take to follow, before the command ends without it.
+/// How long a provisioned mysqld may take until it follows. After that, the command ends without this result.
 const FOLLOW: Duration = Duration::from_secs(60);
-/// How long the applier may take to stop, and a copy to begin.
+/// How long the applier may take to stop, and how long a copy may take to begin.
 pub(crate) const BEGIN: Duration = Duration::from_secs(60);
 
 /// Why a copy did not complete.
 pub(crate) struct Stop {
-    /// Whether mysqld may have begun to remove its data.
+    /// True if mysqld may have begun to remove its data.
     pub(crate) begun: bool,
     pub(crate) why: String,
 }
 
 pub(crate) struct CopiedMysqld {
     pub(crate) connect: ConnectOptions,
-    /// Its role in the ring; `None` if nothing is applied to it.
+    /// The role of mysqld in the ring; `None` if nothing is applied to it.
     pub(crate) role: Option<watch::Receiver<RoleStatus>>,
-    /// Whether the member applies the log itself, instead of mysqld's own replica threads.
+    /// True if the member applies the log itself; false if mysqld's own replica threads do.
     pub(crate) applies_rows: bool,
-    /// Its supervisor; `None` where this member does not start it.
+    /// The supervisor of mysqld; `None` if this member does not start it.
     pub(crate) supervisor: Option<Arc<SupervisorHandle>>,
 }
 
 impl CopiedMysqld {
-    /// Why it does not run, if known.
+    /// Returns why mysqld does not run, if this is known.
     pub(crate) fn why_down(&self) -> Option<String> {
         match &self.supervisor.as_ref()?.status().borrow().state {
             SupervisorState::Held { cause } | SupervisorState::Failed { cause } => {
@@ -54,10 +54,10 @@ impl CopiedMysqld {
         }
     }
 
-    /// Waits until mysqld answers. After two failed starts it gets a new data directory, if this member starts it.
+    /// Waits until mysqld answers. If this member starts mysqld, it gets a new data directory after two failed starts.
     ///
     /// # Errors
-    /// When it does not in time, or cannot be started and other programs start it.
+    /// If mysqld does not answer in time. If another program starts mysqld, also if it cannot be started.
     pub(crate) async fn answers(&self) -> Result<(), Refusal> {
         let mut deadline = Instant::now() + COME_BACK;
         let starts = |one: &Arc<SupervisorHandle>| one.status().borrow().starts;
@@ -89,7 +89,7 @@ impl CopiedMysqld {
         }
     }
 
-    /// Waits until all data have arrived, or no more do.
+    /// Waits until all data has arrived, or no more data arrives.
     pub(crate) async fn copied(
         &self,
         account: &CloneAccount,
@@ -111,7 +111,7 @@ impl CopiedMysqld {
                 CopyState::UnderWay { stage, bytes, of } => {
                     events.tell(&CommandEvent::Copied { stage, bytes, of });
                 }
-                // The connection may end with mysqld, which restarts with or without the copy.
+                // The connection may end together with mysqld, which then restarts, with or without the copy.
                 CopyState::Down(_) if copying.is_none() => return Ok(()),
                 CopyState::Down(_) => {}
                 CopyState::Not { begun, error } => {
@@ -126,7 +126,7 @@ impl CopiedMysqld {
         }
     }
 
-    /// Waits until mysqld runs with the copy.
+    /// Waits until mysqld runs with the copied data.
     pub(crate) async fn restarted(&self, account: &CloneAccount) -> Result<(), Stop> {
         let limit = self.supervisor.as_ref().map_or(BY_HAND, |_| COME_BACK);
         let deadline = Instant::now() + limit;
@@ -149,14 +149,14 @@ impl CopiedMysqld {
         }
     }
 
-    /// The role of mysqld after a while.
+    /// Returns the role of mysqld: waits at most for [`FOLLOW`] until it follows.
     pub(crate) async fn followed(&self) -> Result<RoleState, Refusal> {
         let Some(mut role) = self.role.clone() else {
             return Ok(RoleState::Unknown);
         };
         let works =
             |status: &RoleStatus| matches!(status.state, RoleState::Following | RoleState::Primary);
-        // The status shows the cause of a wait.
+        // The status shows why mysqld does not follow yet.
         drop(tokio::time::timeout(FOLLOW, role.wait_for(works)).await);
         let state = role.borrow().state.clone();
         Ok(state)

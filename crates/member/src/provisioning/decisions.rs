@@ -1,4 +1,5 @@
-//! The decisions of a provisioning, pure: what a note and the state of its copy mean, what refuses a copy, and which transactions it loses.
+//! The decisions of a provisioning, as pure functions. They decide how to continue an interrupted attempt, why a copy is refused, and which
+//! transactions it would lose.
 
 use std::io;
 use std::path::Path;
@@ -15,25 +16,25 @@ use crate::status::MysqlView;
 
 pub(super) const AGAIN: &str = "run the command again: `witness reprovision --from`";
 
-/// What becomes of an attempt that no command works on.
+/// How an attempt continues, if no command works on it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// The role stays on hold.
     Hold(Hold),
-    /// The copy is there.
+    /// The copy is complete.
     Complete,
-    /// Nothing was removed, as in an attempt that fails earlier, and the role compares GTIDs.
+    /// Nothing was removed, so the attempt is forgotten. The role then compares GTIDs, as it always does.
     Discard,
 }
 
-/// With the state of the copy, where one was begun. `is_started`: this member starts mysqld.
+/// Decides from the note, and from the state of the copy if one was begun. `is_started` is true if this member starts mysqld.
 pub(super) fn next(note: &ProvisionNote, copy: Option<CopyState>, is_started: bool) -> Next {
     let donor = &note.donor;
     let what = match (&note.step, copy) {
         (NoteStep::Needed { why }, _) => {
             return Next::Hold(Hold::Interrupted { cause: why.clone() });
         }
-        // The donor or the client of the command may never return.
+        // The donor may never return, and the client of the command may not either.
         (NoteStep::Starting, _) => return Next::Discard,
         (NoteStep::Copied, _) | (_, Some(CopyState::There)) => return Next::Complete,
         (_, Some(CopyState::Not { error, .. })) => {
@@ -45,7 +46,7 @@ pub(super) fn next(note: &ProvisionNote, copy: Option<CopyState>, is_started: bo
     Next::Hold(Hold::Working { what })
 }
 
-/// Hold of the role at the member's start, before its mysqld is checked.
+/// Returns the hold of the role when the member starts, before its mysqld is checked.
 pub(crate) fn hold_at_start(member_dir: &Path) -> Option<Hold> {
     let note = match ProvisionNote::load(member_dir) {
         Ok(note) => note?,
@@ -84,10 +85,10 @@ pub(super) fn wait_words(donor: &str, is_started: bool) -> String {
     }
 }
 
-/// Whether a running mysqld is closed for writes.
+/// Checks that a running mysqld is closed for writes.
 ///
 /// # Errors
-/// When it may be open.
+/// If it may be open.
 pub(super) fn is_closed(fence: &WriteFenceState) -> Result<(), Refusal> {
     match fence {
         WriteFenceState::Open | WriteFenceState::Opening | WriteFenceState::NotClosed { .. } => {
@@ -103,10 +104,10 @@ pub(super) fn is_closed(fence: &WriteFenceState) -> Result<(), Refusal> {
     }
 }
 
-/// Whether the mysqld `theirs` of the named member can now be copied to the mysqld `own`.
+/// Checks that the mysqld `theirs` of the member `name` can be copied to the mysqld `own` now.
 ///
 /// # Errors
-/// When it cannot, with the reason.
+/// If it cannot, with the reason.
 pub(crate) fn fit(
     name: &str,
     theirs: Option<&MysqlView>,
@@ -129,7 +130,7 @@ pub(crate) fn fit(
     }
 }
 
-/// The series of a version: `9.7` of `9.7.4`.
+/// Returns the series of a version: `9.7` for `9.7.4`.
 fn series(version: &str) -> &str {
     let second_dot = version.match_indices('.').nth(1);
     second_dot.map_or(version, |(at, _)| &version[..at])
@@ -141,10 +142,10 @@ pub(super) fn no_donor(what: String) -> Refusal {
     Refusal::refused(what, advice)
 }
 
-/// Whether this member can use its mysqld with the accounts that the donor's data bring; `user` is its own.
+/// Checks that this member can use its mysqld with the accounts in the donor's data. `user` is this member's account.
 ///
 /// # Errors
-/// When it cannot, with what to do.
+/// If it cannot, with advice.
 pub(super) fn accounts_fit(
     offer: &CloneOffer,
     donor: &str,
@@ -178,22 +179,22 @@ pub(super) fn accounts_fit(
     ))
 }
 
-/// Files kept before data are replaced.
+/// The files that were kept before data is replaced.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pub(super) files: Vec<KeptBinlog>,
-    /// What could not be kept, and why, if forced.
+    /// What could not be kept in a forced command, and why.
     pub(super) not_kept: Option<String>,
 }
 
-/// The server's files with errant transactions.
+/// Returns the server's binlog files with errant transactions.
 pub(super) fn files_with(
     place: Option<&BinlogPlace>,
     executed: &GtidSet,
     errant: &GtidSet,
 ) -> io::Result<ErrantFiles> {
     match place {
-        // Without errant transactions no file has to be readable.
+        // If there are no errant transactions, no file needs to be readable.
         _ if errant.is_empty() => Ok(ErrantFiles::default()),
         Some(place) => errant_files(place, executed, errant),
         None => Ok(ErrantFiles::without_a_binlog(errant)),
@@ -213,7 +214,7 @@ pub(super) enum NotKept {
     InNoFile(GtidSet),
 }
 
-/// The files with errant transactions, and why they are not all, if so.
+/// Returns the files with errant transactions. If not all of these transactions can be kept, also returns the reason.
 pub(super) fn not_all(files: io::Result<ErrantFiles>) -> (Vec<ErrantFile>, Option<NotKept>) {
     match files {
         Err(error) => (Vec::new(), Some(error.into())),
@@ -222,7 +223,8 @@ pub(super) fn not_all(files: io::Result<ErrantFiles>) -> (Vec<ErrantFile>, Optio
     }
 }
 
-/// Keeps the files found with `keep`; if forced, as many as possible. Returns why some cannot be kept.
+/// Keeps each file with the function `keep`. In a forced command, keeps as many files as possible, and returns why the others cannot be
+/// kept.
 pub(super) fn keep(
     found: io::Result<ErrantFiles>,
     force: bool,
@@ -298,7 +300,7 @@ mod tests {
         assert_eq!(series("8.4.10"), "8.4");
     }
 
-    /// A follower's three transactions without a binlog file.
+    /// A follower has three errant transactions, which are in no binlog file.
     #[test]
     fn incomplete_copies_of_errant_transactions_need_force() {
         let (errant, executed) = (set("7-9"), set("1-9"));
@@ -313,7 +315,7 @@ mod tests {
             matches!(&why, NotKept::InNoFile(lost) if *lost == errant),
             "{why}"
         );
-        // The dry run reports the same.
+        // The dry run reports the same reason.
         let dry = not_all(found()).1.map(|why| why.to_string());
         assert_eq!(dry, Some(why.to_string()));
         let kept = keep(found(), true, never).unwrap();

@@ -1,4 +1,4 @@
-//! Another member as the donor of a copy, reached over the ring's connections.
+//! Another member as the donor of a copy. It is called over the ring's connections.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -14,16 +14,16 @@ use crate::status::MysqlView;
 
 pub(crate) struct DonorMember {
     name: String,
-    /// The host at which it answers, where its mysqld also listens.
+    /// The host of the address at which the member answers. Its mysqld listens on the same host.
     host: String,
     client: AdminClient,
 }
 
 impl DonorMember {
-    /// The member with this number and `record` in the ring, if it can now be a donor for the mysqld `own`.
+    /// Returns the member with this number and `record` in the ring, if it can be a donor for the mysqld `own` now.
     ///
     /// # Errors
-    /// When it cannot, with the reason.
+    /// If it cannot, with the reason.
     pub(crate) async fn find(
         record: Option<&MemberRecord>,
         id: MemberId,
@@ -111,16 +111,16 @@ pub trait Donor: Send + Sync {
     /// The donor's name in the ring.
     fn name(&self) -> &str;
 
-    /// The host of its mysqld.
+    /// The host of the donor's mysqld.
     fn host(&self) -> &str;
 
-    /// Makes it create an account for a copy by `recipient`.
+    /// Makes the donor create an account for a copy by `recipient`.
     ///
     /// # Errors
-    /// Its refusal, or that it does not answer.
+    /// The donor's refusal, or that it does not answer.
     fn offer(&self, recipient: MemberId) -> BoxFuture<'_, Result<CloneOffer, Refusal>>;
 
-    /// Makes it remove that account.
+    /// Makes the donor remove the account of a copy.
     ///
     /// # Errors
     /// As [`Self::offer`].

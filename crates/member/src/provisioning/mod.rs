@@ -1,5 +1,5 @@
-//! Provisions the member's mysqld from another member's, one attempt at a time, and completes an attempt that only waits for mysqld's
-//! restart. The role's message names any step that only an operator can continue.
+//! Replaces the data of the member's mysqld by a copy of another member's data, one attempt at a time. If an attempt only waits for the
+//! restart of mysqld, it is completed automatically. If only an operator can continue, the message of the role says what to do.
 
 mod copied_mysqld;
 mod decisions;
@@ -43,7 +43,7 @@ use crate::protocol::{
 };
 use crate::ring_handle::RingHandle;
 
-/// How long the ring may take to report its committed set, and a status check may block another operation.
+/// How long the ring may take to report its committed set. Also how long a status check may delay another operation.
 const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) struct Provisioner {
@@ -53,18 +53,18 @@ pub(crate) struct Provisioner {
     pub(crate) ring: Arc<RingHandle>,
     pub(crate) write_fence: watch::Receiver<WriteFenceStatus>,
     pub(crate) reports: watch::Receiver<WatchReport>,
-    /// The role obeys it.
+    /// The hold that the role obeys.
     pub(crate) hold: watch::Sender<Option<Hold>>,
-    /// Held while data are replaced, or while an interrupted replacement is checked.
+    /// Held while data is replaced, or while an interrupted replacement is checked.
     pub(crate) busy: Mutex<()>,
-    /// Held for a whole command. A queued second command would copy again.
+    /// Held for a whole command. A second command must not wait for the first one, because it would copy again.
     pub(crate) command: Mutex<()>,
-    /// Time of the last complete copy: earlier observations are of a server whose data were being replaced.
+    /// When the last copy was completed. Earlier observations belong to a server whose data was being replaced.
     pub(crate) copied_at: watch::Sender<Option<Instant>>,
 }
 
 impl Provisioner {
-    /// Completes attempts that only wait for mysqld, and permanently disables the role on a server whose GTIDs were reset.
+    /// Completes attempts that only wait for mysqld. If the GTIDs of a server were reset, disables its role permanently.
     pub(crate) async fn look_after(self: Arc<Self>) {
         loop {
             if let Ok(_alone) = self.busy.try_lock()
@@ -82,7 +82,7 @@ impl Provisioner {
         }
     }
 
-    /// One check; returns the role's new hold.
+    /// Makes one check, and returns the role's new hold.
     async fn go_on(&self) -> Result<Option<Hold>, Refusal> {
         let note = match ProvisionNote::load(&self.member_dir) {
             Ok(Some(note)) => note,
@@ -105,7 +105,7 @@ impl Provisioner {
         Ok(None)
     }
 
-    /// True if the running server has lost executed GTIDs. During a copy it does.
+    /// Returns true if the running server has lost executed GTIDs. During a copy, this is expected and ignored.
     fn was_reset(&self) -> bool {
         let report = self.reports.borrow();
         let answers = !matches!(report.protection, Protection::Unknown { .. });
@@ -116,7 +116,8 @@ impl Provisioner {
         })
     }
 
-    /// Durable, since the next start no longer has the server's earlier GTIDs.
+    /// Disables the role of a server whose GTIDs were reset. The reason is stored durably, because after the next start, the server's
+    /// earlier GTIDs are no longer known.
     fn kept_off_if_reset(&self) -> Result<Option<Hold>, Refusal> {
         if !self.was_reset() {
             return Ok(None);
@@ -131,10 +132,10 @@ impl Provisioner {
         Ok(Some(Hold::Interrupted { cause: why }))
     }
 
-    /// What a provisioning would remove.
+    /// Returns what a provisioning would remove.
     ///
     /// # Errors
-    /// When it would be refused.
+    /// If the provisioning would be refused.
     pub(crate) async fn plan(&self, donor: &dyn Donor) -> Result<ProvisionPlan, Refusal> {
         self.may_begin()?;
         let mut plan = ProvisionPlan {
@@ -165,10 +166,10 @@ impl Provisioner {
         Ok(plan)
     }
 
-    /// Replaces the data. Repeated after an interruption, it continues.
+    /// Replaces the data. If it is repeated after an interruption, it continues.
     ///
     /// # Errors
-    /// When it is refused or fails; the message says whether data were removed.
+    /// If it is refused or fails. The message says whether data was removed.
     pub(crate) async fn provision(
         &self,
         donor: &dyn Donor,
@@ -198,7 +199,7 @@ impl Provisioner {
                 CopyState::Not { .. } | CopyState::Down(_)
             ) =>
             {
-                // It continues, or is about to restart.
+                // The copy continues, or mysqld is about to restart.
                 donor_name = first;
                 (account, None)
             }
@@ -239,13 +240,14 @@ impl Provisioner {
         })
     }
 
-    /// Creates an account for a copy of this mysqld by another member, unless its own data are being replaced. The account would prove
-    /// transactions that this server has lost. It also needs a mysqld without errant transactions: a copy with them could not follow.
+    /// Creates an account with which another member copies this mysqld. It is refused while this server's own data is being replaced: the
+    /// account would be evidence for transactions that the server has lost. It is also refused if this mysqld has errant transactions,
+    /// because its copy could not follow.
     ///
     /// # Errors
-    /// When its data are being replaced, it has errant transactions, or mysqld refuses.
+    /// If this server's data is being replaced, it has errant transactions, or mysqld refuses.
     pub(crate) async fn offer(&self, recipient: MemberId) -> Result<CloneOffer, Refusal> {
-        // A concurrent request for an account completes soon.
+        // If another request for an account is being processed, it ends soon.
         let alone = tokio::time::timeout(SOON, self.busy.lock()).await;
         if alone.is_err() || self.hold.borrow().is_some() {
             return Err(Refusal::refused(
@@ -267,10 +269,10 @@ impl Provisioner {
         Ok(offer(&self.mysqld.connect, recipient).await?)
     }
 
-    /// Whether a copy may replace the data of the member's mysqld.
+    /// Checks that a copy may replace the data of the member's mysqld.
     ///
     /// # Errors
-    /// When it may not, with what to do.
+    /// If it must not, with advice.
     fn may_begin(&self) -> Result<(), Refusal> {
         if self.mysqld.role.is_none() {
             return Err(Refusal::refused(
@@ -287,8 +289,8 @@ impl Provisioner {
         Ok(())
     }
 
-    /// All steps before the first byte is removed, and the statement that removes it. `touched`: true if this attempt or an earlier one has
-    /// removed something from the server.
+    /// Executes all steps before the first byte is removed, and the statement that removes it. `touched` is set to true if this attempt, or
+    /// an earlier one, has removed something from the server.
     async fn begin(
         &self,
         donor: &dyn Donor,
@@ -307,7 +309,7 @@ impl Provisioner {
         make_ready(connect, &host, &offer).await?;
         let prepared = prepared_transactions(connect).await?;
         if !prepared.is_empty() {
-            // Clients' transactions belong to the ring, and have yet to be committed.
+            // The transactions of clients belong to the ring, which may still commit them.
             let why = format!(
                 "prepared XA transactions were rolled back in mysqld for a copy of the data of `{name}`, and it may lack them; {AGAIN}"
             );
@@ -322,7 +324,7 @@ impl Provisioner {
         Ok((kept, account, copying))
     }
 
-    /// Makes the role release a running server.
+    /// Makes the role stop acting on a running server.
     async fn take_hold(&self, donor: &str, touched: bool) -> Result<(), Refusal> {
         let what = format!("mysqld gets a copy of the data of `{donor}`");
         let hold = Hold::Working { what };
@@ -362,7 +364,7 @@ impl Provisioner {
         }
     }
 
-    /// Keeps all binlog files with transactions that the ring lacks; if forced, as many as possible.
+    /// Keeps all binlog files with transactions that the ring lacks. In a forced command, keeps as many as possible.
     async fn keep_errant(&self, force: bool) -> Result<Kept, Refusal> {
         let committed = self.committed().await?;
         let place = log_place(&self.mysqld.connect, BeforeALook::BeginAFile);
@@ -399,7 +401,7 @@ impl Provisioner {
         Ok(())
     }
 
-    /// Ends an attempt that has removed nothing.
+    /// Ends an attempt whose copy has not begun.
     fn not_begun(&self, donor: &str, touched: bool, refusal: Refusal) -> Refusal {
         if touched {
             self.set(Some(interrupted(donor, Some(&refusal.what))));
@@ -412,7 +414,7 @@ impl Provisioner {
         refusal
     }
 
-    /// Ends an attempt without a complete copy.
+    /// Ends an attempt whose copy is not complete.
     fn stopped(&self, donor: &str, touched: bool, stop: Stop) -> Refusal {
         let Stop { begun, why } = stop;
         if !begun {

@@ -1,4 +1,4 @@
-//! Executes another statement instead of the transaction at which the applier of this member's mysqld is stopped.
+//! Executes another statement in place of the transaction at which the applier of this member's mysqld is stopped.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use raft_types::MAX_TRANSACTION_BYTES;
 use super::Provisioner;
 use crate::protocol::Refusal;
 
-/// How long the applier may take to stop again at the transaction, which it keeps retrying.
+/// How long it may take until the applier stops again at the transaction, which it retries repeatedly.
 const STOPS: Duration = Duration::from_secs(20);
 const NOTHING: &str = "nothing was executed; check with `witness status` where it is stopped";
 
 impl Provisioner {
-    /// Executes the statement under this GTID, and restarts the applier. Returns whether it follows.
+    /// Executes the statement under this GTID, and restarts the applier. Returns true if mysqld follows afterwards.
     ///
     /// # Errors
-    /// When the applier is not stopped at exactly this transaction, or mysqld refuses the statement; nothing is executed then.
+    /// If the applier is not stopped at exactly this transaction, or mysqld refuses the statement. Nothing is executed then.
     pub(crate) async fn replace(&self, gtid: &str, statement: &str) -> Result<bool, Refusal> {
         let not_one = |_| refused(&format!("`{gtid}` is not the GTID of one transaction"));
         let gtid: Gtid = gtid.parse().map_err(not_one)?;

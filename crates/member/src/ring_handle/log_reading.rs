@@ -1,4 +1,5 @@
-//! The member's log for readers outside the ring: committed transactions that a reader lacks, in log order, recent ones from memory.
+//! Reads the member's log for readers outside the ring. A reader gets the committed transactions that it lacks, in the order of the log.
+//! Recent ones are read from memory.
 
 use std::io;
 
@@ -25,11 +26,11 @@ struct Reading {
     next: u64,
     /// True if the reader has been notified that it has everything.
     told: bool,
-    /// Read and not sent yet, in reverse order.
+    /// Transactions that were read and not sent yet, in reverse order.
     ready: Vec<Bytes>,
 }
 
-/// Why a reader gets no more of the log.
+/// Why a reader receives no more of the log.
 #[derive(Debug, Error)]
 pub(crate) enum ReadError {
     #[error(
@@ -48,7 +49,7 @@ pub(crate) enum ReadError {
 }
 
 impl RingHandle {
-    /// The committed transactions missing in a reader's set `have`.
+    /// Returns the committed transactions that are not in a reader's set `have`.
     pub(crate) fn beyond(&self, have: GtidSet) -> BoxStream<'static, Result<LogPiece, ReadError>> {
         match Reading::begin(self.clone(), have) {
             Ok(reading) => stream::try_unfold(reading, Reading::step).boxed(),
@@ -84,13 +85,13 @@ impl Reading {
         })
     }
 
-    /// The next piece; an error ends the stream.
+    /// Returns the next piece. An error ends the stream.
     async fn step(mut self) -> Result<Option<(LogPiece, Self)>, ReadError> {
         let piece = self.next_piece().await?;
         Ok(piece.map(|piece| (piece, self)))
     }
 
-    /// None when the member stops.
+    /// Returns the next piece; `None` if the member stops.
     async fn next_piece(&mut self) -> Result<Option<LogPiece>, ReadError> {
         loop {
             if let Some(payload) = self.ready.pop() {
@@ -112,7 +113,7 @@ impl Reading {
         }
     }
 
-    /// Continues to read, up to the committed index.
+    /// Reads more transactions, up to the committed index.
     async fn fill(&mut self, committed: u64) -> Result<(), ReadError> {
         let mut reader = self.ring.log.reader();
         let at = self.next;

@@ -1,4 +1,4 @@
-//! The ring for the rest of a leading member: its Raft and its log together. Cheap to clone.
+//! The ring, for the other parts of a member: its Raft and its log together. Cheap to clone.
 
 mod log_reading;
 mod ring_bridge;
@@ -50,17 +50,17 @@ pub enum RotateError {
         /// The error of this member's log.
         failure: StoreError,
     },
-    /// It could not be proposed.
+    /// The rotation could not be proposed.
     #[error(transparent)]
     Propose(#[from] ProposeError),
 }
 
-/// Interval between checks of the member's own log. A rotation is rare, and its entry is already being written.
+/// Interval between two checks of the member's own log. A rotation is rare, and its entry is being written already.
 const LOOK: Duration = Duration::from_millis(2);
 
 impl RingHandle {
-    /// Ends the current binlog file on all members and begins the next. Waits for the commit and until this member's own log has the new
-    /// file; other members may be earlier.
+    /// Ends the current binlog file on all members, and begins the next one. Waits for the commit, and until this member's own log has the
+    /// new file. Other members may have it earlier.
     ///
     /// # Errors
     /// [`RotateError`].
@@ -88,7 +88,7 @@ impl RingHandle {
     }
 }
 
-/// The leader, as far as this member knows.
+/// Returns the leader, as far as this member knows.
 pub(crate) fn leader(leadership: Leadership, own: MemberId) -> Option<MemberId> {
     match leadership {
         Leadership::Follower { leader } => leader,
@@ -97,12 +97,12 @@ pub(crate) fn leader(leadership: Leadership, own: MemberId) -> Option<MemberId> 
     }
 }
 
-/// Event headers store seconds in 32 bits.
+/// Returns the current time in seconds. Event headers store it in 32 bits.
 pub(crate) fn now_in_seconds() -> u32 {
     u32::try_from(now_ms() / 1000).unwrap_or(u32::MAX)
 }
 
-/// The milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)

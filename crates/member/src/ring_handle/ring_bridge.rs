@@ -1,4 +1,4 @@
-//! The member's Raft and log for the ingest.
+//! Connects the member's Raft and log to the ingest and the applier.
 
 use std::time::Duration;
 
@@ -34,14 +34,14 @@ impl Ring for RingHandle {
         let serving = leadership.wait_for(serves).await;
         match serving.ok().and_then(|now| now.leadership.serving_term()) {
             Some(term) => term,
-            // The member has ended, and will not serve again.
+            // The member has ended, and will never serve again.
             None => std::future::pending().await,
         }
     }
 
     async fn leadership_over(&self, term: Term) {
         let over = |now: &Primacy| is_over(&now.leadership, term);
-        // A member's end also ends its leadership.
+        // The channel also ends with the member, and the leadership with it.
         let _ = self.member.primacy().wait_for(over).await;
     }
 
@@ -63,7 +63,7 @@ impl Ring for RingHandle {
             let gtids = self.log.gtid_set();
             let sequence_number = self.log.sequence_number();
             let end = self.end();
-            // Op ids are never used twice, so the same end means the same log.
+            // Op ids are never used twice. So if the end is the same, the log is the same.
             if before == end {
                 return match self.log.failure() {
                     Some(error) => Err(RingError(error.to_string())),
@@ -98,11 +98,11 @@ impl Ring for RingHandle {
             leadership.mark_unchanged();
             match self.member.committed_in_ring().await {
                 Ok(committed) => break committed,
-                // No member currently serves, or a call was lost.
+                // No member serves at present, or a call was lost.
                 Err(error) => {
                     tracing::debug!(%error, "the ring does not say yet what is committed");
                     let changed = tokio::time::timeout(pause, leadership.changed()).await;
-                    // The member ends.
+                    // The member is ending.
                     if matches!(changed, Ok(Err(_))) {
                         tokio::time::sleep(pause).await;
                     }
@@ -113,7 +113,7 @@ impl Ring for RingHandle {
         let mut own = self.member.committed();
         let known = own.wait_for(|own| *own >= committed).await;
         let mark = *known.map_err(|_| RingError("the member stops".to_owned()))?;
-        // Includes entries not on this member's disk yet: other members have them, and clients may have seen them.
+        // The result includes entries that are not on this member's disk yet: other members have them, and clients may have seen them.
         Ok(self.log.gtids_committed_in_ring(mark))
     }
 
@@ -128,7 +128,7 @@ impl Ring for RingHandle {
     }
 }
 
-/// Between two queries to a ring that does not answer, without a change of the leadership.
+/// The pause between two requests to a ring that does not answer, if the leadership does not change.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -138,7 +138,7 @@ impl RingHandle {
     }
 }
 
-/// True if a term has ended or the leadership is being transferred. Silence alone does not end it.
+/// Returns true if a term has ended, or the leadership is being transferred. A quorum that does not answer does not end it.
 fn is_over(now: &Leadership, term: Term) -> bool {
     let transfers = matches!(
         now,

@@ -1,5 +1,6 @@
-//! The part of the ring's history in this member's data directory: the log's ring events while the member ran, and the interruptions that
-//! it saw. One JSON object a line, appended; the oldest are dropped. A line torn by a crash is skipped.
+//! The part of the ring's history in this member's data directory. It contains a copy of the events in the ring's log while the member ran,
+//! and the interruptions that the member observed. The file has one JSON object per line. New lines are appended, and the oldest ones are
+//! dropped. If a crash interrupted the write of a line, the line is skipped.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,11 +11,11 @@ use consensus::{HistoryEntry, HistoryEvent, Named, Term};
 use mysqld_server::durable_file;
 use serde::{Deserialize, Serialize};
 
-/// Fewest entries kept. A file with twice as many is replaced.
+/// Minimum number of entries that are kept. If the file has twice as many, it is replaced.
 pub(crate) const KEPT: usize = 1_000;
 
 const FILE_NAME: &str = "history.jsonl";
-/// Exists while clients may write to this member's mysqld: a process that ends then leaves it.
+/// This file exists while clients may write to this member's mysqld. If the process ends then, the file stays.
 const OPEN_NAME: &str = "history-open";
 
 /// The last moment at which clients could write to this member's mysqld.
@@ -24,7 +25,7 @@ pub(crate) struct OpenUntil {
     pub(crate) term: Term,
 }
 
-/// All calls but [`HistoryBook::entries`] and [`HistoryBook::exposed`] wait for a disk.
+/// The history in the data directory. All methods except [`HistoryBook::entries`] and [`HistoryBook::exposed`] wait for the disk.
 #[derive(Debug)]
 pub(crate) struct HistoryBook {
     data_dir: PathBuf,
@@ -34,7 +35,7 @@ pub(crate) struct HistoryBook {
 }
 
 impl HistoryBook {
-    /// For this data directory; empty until read.
+    /// Creates the history of this data directory. It is empty until it is read.
     pub(crate) fn new(data_dir: &Path, owner: Named) -> Self {
         Self {
             data_dir: data_dir.to_owned(),
@@ -44,10 +45,10 @@ impl HistoryBook {
         }
     }
 
-    /// Reads the entries of earlier processes, and returns an interval that the last one left open.
+    /// Reads the entries of earlier processes. If the last process ended while clients could write, returns until when they could.
     ///
     /// # Errors
-    /// When the file exists and cannot be read.
+    /// If the file exists and cannot be read.
     pub(crate) fn read(&self) -> io::Result<Option<OpenUntil>> {
         let text = match fs::read(self.data_dir.join(FILE_NAME)) {
             Ok(text) => text,
@@ -66,7 +67,7 @@ impl HistoryBook {
     /// Adds new entries.
     ///
     /// # Errors
-    /// When they cannot be written; they are still kept in memory.
+    /// If the entries cannot be written. They are still kept in memory.
     pub(crate) fn add(&self, entries: &[HistoryEntry]) -> io::Result<()> {
         let mut kept = self.lock();
         let known = kept.len();
@@ -86,16 +87,16 @@ impl HistoryBook {
             return durable_file::replace(&path, &lines(&kept)?);
         }
         let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-        // After a torn line, the first new entry starts a new line.
+        // The first new entry begins with a line break, because the last line may be incomplete.
         file.write_all(b"\n")?;
         file.write_all(&lines(&kept[known..])?)?;
         file.sync_data()
     }
 
-    /// Records until when clients could write; none: they cannot.
+    /// Records until when clients could write; `None` if they cannot write.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn open_until(&self, until: Option<OpenUntil>) -> io::Result<()> {
         let path = self.data_dir.join(OPEN_NAME);
         match until {
@@ -104,17 +105,18 @@ impl HistoryBook {
         }
     }
 
-    /// The data directory's member.
+    /// Returns the member of the data directory.
     pub(crate) fn owner(&self) -> Named {
         self.owner.clone()
     }
 
-    /// All kept entries, in the order of writing.
+    /// Returns all kept entries, in the order in which they were written.
     pub(crate) fn entries(&self) -> Vec<HistoryEntry> {
         self.lock().clone()
     }
 
-    /// Transactions committed without the ring in starts of mysqld that no operator has acknowledged; none without such a start.
+    /// Returns the number of transactions that were committed without the ring, in starts of mysqld that no operator has acknowledged;
+    /// `None` without such a start.
     pub(crate) fn exposed(&self) -> Option<u64> {
         *self.exposed.lock().unwrap_or_else(PoisonError::into_inner)
     }

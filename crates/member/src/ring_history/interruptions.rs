@@ -1,6 +1,6 @@
-//! Interruptions between two of a member's observations of itself. It records when clients could no longer write to its mysqld and when
-//! they could again, and when the quorum was lost and restored. It also records members that stopped answering this leader, and starts of
-//! mysqld open for writes. Pure.
+//! Detects interruptions between two consecutive observations of this member's own view. These are: clients can no longer write to its
+//! mysqld, or can write again; the quorum is lost, or back. Further events are members that no longer answer this leader, and starts of
+//! mysqld that are open for writes. Pure functions.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,29 @@ use raft_types::MemberId;
 
 use crate::status::{MemberView, MysqlView, PeerView, Question, Role, answer};
 
-/// A quorum restored earlier was an election, or a newly elected leader.
+/// The loss of a quorum is only recorded after this time. If the quorum is back earlier, the cause was an election, or a new leader.
 const QUORUM_LOST_MS: u64 = 3_000;
-/// A peer is lost after this time plus the lease, and is back when its last answer is younger than the second value.
+/// A peer counts as lost after the first time plus the lease. It is back when its last answer is younger than the second time.
 const PEER_LOST_MS: u64 = 5_000;
 const PEER_BACK_MS: u64 = 2_000;
 
-/// A beginning or an end, with its time in milliseconds since 1970.
+/// The beginning or end of an interruption, with its time in milliseconds since 1970.
 pub(super) type At = (u64, HistoryEvent);
 
 /// State from the observations so far.
 #[derive(Debug, Default)]
 pub(super) struct Interruptions {
-    /// How long after its start a leader detects that no quorum answers.
+    /// The lease. After a leader's start, it takes this time until the leader detects that no quorum answers.
     lease_ms: u64,
-    /// While clients can write to this member's mysqld: the last moment when that was certain.
+    /// Set while clients can write to this member's mysqld: the last moment when that was certain.
     pub(super) open_until: Option<u64>,
-    /// Since when mysqld has been unfit to be the primary, while it seems open.
+    /// Since when mysqld is unfit to be the primary, although it seems to be open.
     unfit_since: Option<u64>,
     quorum_lost: bool,
     /// Since when this member has led.
     leads_since: Option<u64>,
     lost: BTreeSet<MemberId>,
-    /// Transactions that the ring lacked at the attachments so far, and the last recorded start that began open for writes.
+    /// The number of transactions that the ring lacked at all attachments so far.
     not_in_ring: u64,
     told_open: Option<u64>,
 }
@@ -44,7 +44,7 @@ impl Interruptions {
         }
     }
 
-    /// Beginnings and ends since the last observation.
+    /// Returns the beginnings and ends of interruptions since the last observation.
     pub(super) fn see(&mut self, now_ms: u64, view: &MemberView) -> Vec<At> {
         let mut seen = Vec::new();
         seen.extend(self.quorum(now_ms, view));
@@ -83,11 +83,12 @@ impl Interruptions {
         }
     }
 
-    /// The number of transactions committed without the ring is known once they are received or compared.
+    /// Returns the event of a start that was open for writes. It is due when the number of transactions committed without the ring is
+    /// known, after they have been received or compared.
     fn exposed(&mut self, view: &MemberView) -> Option<HistoryEvent> {
         let mysql = view.mysql.as_ref()?;
         let more = mysql.not_in_ring_total.saturating_sub(self.not_in_ring);
-        // None: the count of its starts is reset, as after `witness disable-raft`.
+        // If `started_open` is `None`, the count of starts was reset, as after `witness disable-raft`.
         if mysql.started_open.is_none() || mysql.started_open == self.told_open {
             self.told_open = mysql.started_open;
             self.not_in_ring = mysql.not_in_ring_total;
@@ -125,7 +126,7 @@ impl Interruptions {
         }
     }
 
-    /// Only a leader calls all other members.
+    /// Records lost members. Only a leader calls all other members.
     fn peers(&mut self, now_ms: u64, view: &MemberView, seen: &mut Vec<At>) {
         if view.role != Role::Leader {
             self.leads_since = None;
@@ -156,7 +157,7 @@ impl Interruptions {
     }
 }
 
-/// How long it may have been stopped already: since its last check, or since a commit began to wait.
+/// Returns for how long writes may have stopped unnoticed: since mysqld's last check, or since a commit began to wait.
 fn uncertain_ms(mysql: &MysqlView) -> u64 {
     let waits = mysql.oldest_unacked_seconds.unwrap_or(0.0);
     mysql.examined_ms.unwrap_or(0).max((waits * 1e3) as u64)
@@ -181,7 +182,7 @@ mod tests {
 
     const LEASE_MS: u64 = 1_000;
 
-    /// The entries for each view, as `time event member`; each view has its time in milliseconds.
+    /// Returns the entries for these views, as `time event member`. Each view has its time in milliseconds.
     fn noted(views: impl IntoIterator<Item = (u64, MemberView)>) -> Vec<String> {
         let mut interruptions = Interruptions::new(LEASE_MS);
         let mut all = Vec::new();
@@ -212,7 +213,7 @@ mod tests {
             (2_300, closed()),
             (2_600, closed()),
         ];
-        // A mysqld opened after its member began to lead has its own entry.
+        // When mysqld opens after its member began to lead, there is an entry for that.
         let views = views.into_iter().chain([(33_000, open())]);
         assert_eq!(
             noted(views),
@@ -242,13 +243,13 @@ mod tests {
             });
             counts.next()
         };
-        // Transactions from before a primary became the ring's do not count.
+        // Transactions of the time before mysqld belonged to the ring do not count.
         assert_eq!(exposed(looked(None, true, 400)), None);
         assert_eq!(exposed(looked(Some(2), false, 400)), None);
         assert_eq!(exposed(looked(Some(2), true, 407)), Some(7));
         assert_eq!(exposed(looked(Some(2), true, 407)), None);
         assert_eq!(exposed(looked(Some(3), true, 407)), Some(0));
-        // A member that stopped and resumed to manage it restarts the count.
+        // If a member stopped managing mysqld and began again, the count of starts begins again.
         assert_eq!(exposed(looked(None, true, 407)), None);
         assert_eq!(exposed(looked(Some(3), true, 408)), Some(1));
     }
@@ -271,7 +272,7 @@ mod tests {
             noted(views),
             ["10000 writes_resumed db-1", "10800 writes_stopped db-1"]
         );
-        // The primary's health check detects one that answers and commits nothing.
+        // The primary's health check detects a mysqld that answers but commits nothing.
         let unfit = |unfit: bool, leads: bool| {
             with(|view| {
                 let mysql = view.mysql.as_mut().unwrap();
@@ -317,7 +318,7 @@ mod tests {
                 "54500 writes_resumed db-1",
             ]
         );
-        // A follower without a leader sees it as well; an election does not count.
+        // A follower without a leader also records a lost quorum. An election does not count as one.
         let follower = |seconds: Option<f64>| {
             let mut view = witness_follower();
             (view.quorum.ok, view.quorum.lost_for_seconds) = (seconds.is_none(), seconds);

@@ -1,5 +1,5 @@
-//! A member's records for the ring's history. Elections, transfers of the leadership, and trims of its mysqld's binlog go into the ring's
-//! log. Interruptions are stored in its data directory, with a copy of the log's part.
+//! A member's records for the ring's history. Elections, transfers of the leadership, and trims of its mysqld's binlog are recorded in the
+//! ring's log. Interruptions are recorded in the member's data directory, with a copy of the history in the log.
 
 pub(crate) mod book;
 mod interruptions;
@@ -20,7 +20,7 @@ use crate::ring_handle::now_ms;
 use crate::state::MemberState;
 use crate::status::ViewSource;
 
-/// This member now leads.
+/// Records that this member leads now.
 pub(crate) fn note_leadership(member: &Member, writable: bool) {
     let status = member.status();
     let own = status.ring_view.member(member.id());
@@ -38,9 +38,9 @@ pub(crate) fn note_leadership(member: &Member, writable: bool) {
     member.note("", event);
 }
 
-/// This member has transferred the leadership: by an order, or for its own reason.
+/// Records that this member has transferred the leadership, on a command or for its own reason.
 pub(crate) fn note_promotion(member: &Member, promoted: &Promoted, by: &str, why: String) {
-    // While failover is paused, a leader can become the primary itself.
+    // While failover is paused, a promotion can also make the leader itself the primary.
     if promoted.leader == member.id() {
         return;
     }
@@ -49,7 +49,7 @@ pub(crate) fn note_promotion(member: &Member, promoted: &Promoted, by: &str, why
     }
 }
 
-/// The log's part of the history, and this member's part.
+/// Returns the history in the log, and this member's part.
 pub(crate) fn whole_history(state: &MemberState, member: &Member) -> Vec<HistoryEntry> {
     let mut entries = state.history.entries();
     for logged in member.history() {
@@ -64,7 +64,7 @@ pub(crate) fn whole_history(state: &MemberState, member: &Member) -> Vec<History
 /// Clears the warning about starts of mysqld that were open for writes.
 ///
 /// # Errors
-/// When the history cannot be written.
+/// If the history cannot be written.
 pub(crate) async fn acknowledge_exposure(
     state: &MemberState,
     member: &Member,
@@ -83,10 +83,10 @@ pub(crate) async fn acknowledge_exposure(
     })
 }
 
-/// How often the log's part of the history is copied, and the time until which clients could write is recorded.
+/// How often the history in the log is copied, and how often the time is recorded until which clients could write.
 const COPY: Duration = Duration::from_secs(5);
 
-/// Keeps the history of this member's data directory, while polled; notes trims of its mysqld's binlog in the log.
+/// Maintains the history in this member's data directory, while polled. Records trims of its mysqld's binlog in the ring's log.
 pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     let lease_ms = u64::try_from(state.settings.raft.lease.as_millis()).unwrap_or(u64::MAX);
     let mut interruptions = Interruptions::new(lease_ms);
@@ -94,7 +94,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     with_book(&state, "read", |book| {
         let left_open = book.read()?;
         book.open_until(None)?;
-        // The missing entry of a process that ended while clients could write.
+        // If the last process ended while clients could write, it could not write this entry.
         let ended = left_open.map(|until| {
             let (member, why) = (book.owner(), "the member's process ended".to_owned());
             let event = HistoryEvent::WritesStopped { member, why };
@@ -148,7 +148,7 @@ pub(crate) async fn keep_history(state: Arc<MemberState>, member: Member) {
     }
 }
 
-/// A failed history does not stop the member: the disk failure is handled and logged elsewhere.
+/// Works on the history. A failure does not stop the member, because a failed disk is handled and logged elsewhere.
 async fn with_book(
     state: &MemberState,
     what: &str,

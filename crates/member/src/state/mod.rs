@@ -37,63 +37,63 @@ pub use crate::state::takeover::{TakeoverObserver, TakeoverPhase};
 
 /// An order to bootstrap a ring of the configured members.
 pub(crate) struct BootstrapOrder {
-    /// Transactions before its log.
+    /// The transactions before the ring's log.
     pub(crate) origin: LogOrigin,
-    /// Receives the new ring, or why there is none.
+    /// Receives the new ring, or the reason why there is none.
     pub(crate) answer: oneshot::Sender<Result<RingId, Refusal>>,
 }
 
 /// The member's phase.
 #[derive(Clone)]
 pub(crate) enum Phase {
-    /// It has its data directory, and answers calls.
+    /// The member has its data directory, and answers calls.
     Opened,
-    /// It has joined its ring.
+    /// The member has joined its ring.
     LogOpen(LogHandle),
-    /// It takes part in its ring.
+    /// The member takes part in its ring.
     TakesPart(Arc<Parts>),
 }
 
-/// Parts of a member that takes part in its ring.
+/// The parts of a member that takes part in its ring.
 pub(crate) struct Parts {
     pub(crate) ring: RingHandle,
-    /// Routes by which it sends entries.
+    /// The routes by which the member sends entries.
     pub(crate) routes: RouteTable,
     pub(crate) network: GrpcNetworkFactory,
-    /// Manages the member's mysqld; none at a witness.
+    /// Manages the member's mysqld; `None` for a witness.
     pub(crate) management: Option<Arc<MysqldManagement>>,
-    /// None without a binlog server.
+    /// `None` without a binlog server.
     pub(crate) serving: Option<Serving>,
-    /// Its action about a mysqld that should be the primary and cannot.
+    /// The member's next action, if its mysqld should be the primary and cannot be.
     pub(crate) demotion: watch::Receiver<Option<String>>,
 }
 
-/// The member's status for HTTP, `witness status` and the demonstration. The phases enter their progress, so that it answers from the
-/// start.
+/// The state of a member, from which its status is made for HTTP, `witness status` and the demonstration. The phases of the member record
+/// their progress here, so the status is available from the start.
 pub(crate) struct MemberState {
     pub(crate) settings: Arc<Settings>,
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) observer: Observer,
     started: Instant,
     phase: watch::Sender<Phase>,
-    /// Full while the member does not wait for an order.
+    /// The channel is full unless the member waits for an order.
     pub(crate) bootstrap_orders: mpsc::Sender<BootstrapOrder>,
-    /// Why the member has failed.
+    /// Why the member has failed, if it has.
     fault: OnceLock<String>,
     pub(crate) credentials: Credentials,
     pub(crate) hook_settings: watch::Sender<HookSettings>,
     /// Hook results since the member started.
     pub(crate) hooks: watch::Sender<HooksView>,
-    /// Progress of the archive, where this member archives.
+    /// Progress of the archive, if this member has one.
     pub(crate) archive: ArchiveProgress,
     /// The part of the ring's history in the data directory.
     pub(crate) history: Arc<HistoryBook>,
 }
 
-/// Between two checks of the state that changes with time alone.
+/// Longest interval between two checks of state that changes only with time.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Ends with the next change from now on; never, where there is nothing to change.
+/// Resolves at the next change from now on. Without a channel, it never resolves.
 fn changed<T>(mut told: Option<watch::Receiver<T>>) -> impl Future<Output = ()> {
     told.iter_mut().for_each(watch::Receiver::mark_unchanged);
     async move {
@@ -107,7 +107,7 @@ fn changed<T>(mut told: Option<watch::Receiver<T>>) -> impl Future<Output = ()> 
 }
 
 impl MemberState {
-    /// `bootstrap_orders` goes to the joining phase.
+    /// Creates the state. The joining phase receives the other end of `bootstrap_orders`.
     pub(crate) fn new(
         settings: Arc<Settings>,
         credentials: Credentials,
@@ -139,7 +139,7 @@ impl MemberState {
         self.phase.send_replace(phase);
     }
 
-    /// Its parts, once it takes part.
+    /// Returns the member's parts; `None` before it takes part in its ring.
     pub(crate) fn parts(&self) -> Option<Arc<Parts>> {
         match &*self.phase.borrow() {
             Phase::TakesPart(parts) => Some(parts.clone()),
@@ -147,12 +147,12 @@ impl MemberState {
         }
     }
 
-    /// Manages the member's mysqld, once it takes part.
+    /// Returns the management of the member's mysqld; `None` before the member takes part in its ring.
     pub(crate) fn management(&self) -> Option<Arc<MysqldManagement>> {
         self.parts()?.management.clone()
     }
 
-    /// Waits for the next change of the leadership or of mysqld's write fence, from this call on, and a second at most.
+    /// Waits for the next change of the leadership or of mysqld's write fence after this call, but a second at most.
     pub(crate) fn next_change(&self) -> impl Future<Output = ()> + Send + use<> {
         let parts = self.parts();
         let leadership = changed(parts.map(|parts| parts.ring.member.leadership()));
@@ -167,7 +167,7 @@ impl MemberState {
         }
     }
 
-    /// Takes the values of a configuration reload.
+    /// Uses the new values of a configuration reload.
     pub(crate) fn renew(&self, newer: Renewed) {
         self.credentials.renew(&newer.credentials);
         self.hook_settings.send_replace(newer.hooks);
@@ -200,13 +200,13 @@ impl MemberState {
         Some(view)
     }
 
-    /// Entries kept in the log because they are not archived yet; none where this member does not archive.
+    /// Returns the entries that stay in the log because they are not archived yet; `None` if this member has no archive.
     pub(crate) fn not_archived(&self) -> Option<NotArchived> {
         let settings = self.settings.archive.as_ref()?;
         Some(self.archive.not_archived(settings.hold_bytes))
     }
 
-    /// The member has failed. The first reason is kept.
+    /// Records that the member has failed. Only the first reason is kept.
     pub(crate) fn fails(&self, why: &MemberError) {
         self.fault.get_or_init(|| why.to_string());
     }
@@ -256,7 +256,7 @@ impl MemberState {
     }
 }
 
-/// The message about an unreadable file.
+/// Returns the message about a log file that cannot be read.
 fn unreadable(fault: &ReadFault) -> String {
     let from = fault.index.map(|index| format!(" from entry {index} on"));
     format!(
@@ -287,7 +287,7 @@ impl ViewSource for MemberState {
         let routes_view = |parts: &Arc<Parts>| {
             let routes = match ring.role {
                 Role::Leader => parts.routes.routes(),
-                // Left over from an earlier term.
+                // A member that does not lead still has the routes of its last leadership, which are omitted.
                 _ => Vec::new(),
             };
             ReplicationRoutesView::new(routes, parts.routes.traffic().counted(), &parts.network)
@@ -317,7 +317,7 @@ impl ViewSource for MemberState {
 
 impl transport::StatusSource for MemberState {
     fn status(&self) -> BoxFuture<'_, Vec<u8>> {
-        // A view is plain values, which always have a JSON form.
+        // A view consists of plain values, which always have a JSON form.
         let json = serde_json::to_vec(&self.view()).unwrap_or_default();
         Box::pin(std::future::ready(json))
     }

@@ -1,4 +1,4 @@
-//! A member's view of its ring, from its Raft, and its memory of leaders and lost quorums.
+//! Makes a member's view of its ring from its Raft, and records the leaders and lost quorums that it has observed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::status::{
     ProgramView, QuorumView, RingName, Role, start_advice,
 };
 
-/// A member's view of its ring, without the reports of its other parts. `raft` is none before the member takes part; `quorum_lost_for` is
-/// how long commits have been blocked.
+/// Returns a member's view of its ring, without the reports of its other parts. `raft` is `None` before the member takes part in its ring.
+/// `quorum_lost_for` is how long commits have been blocked.
 pub(crate) fn ring_status(
     config: &Settings,
     identity: &Identity,
@@ -68,7 +68,7 @@ pub(crate) fn ring_status(
     let members = members.map(|peer| LoggedMember {
         id: peer.id,
         voter: peer.voter,
-        // `witness history` and `GET /history` return it.
+        // The history is omitted, because `witness history` and `GET /history` return it.
         record: ring_admin::without_history(peer.record.clone()),
     });
     let programs = raft.formats.others.iter();
@@ -104,7 +104,7 @@ pub(crate) fn ring_status(
         formats: Some(FormatsView {
             speaks: config.program.formats,
             ring: Some(raft.formats.ring),
-            // A leader takes no entries from others.
+            // A leader accepts no entries of others, so it cannot refuse any.
             refused: raft.formats.refused.clone().filter(|_| !leads),
             others: programs.collect(),
         }),
@@ -142,7 +142,7 @@ fn quorum(raft: &MemberStatus, config: &Settings, lost_for_seconds: Option<f64>)
     }
 }
 
-/// Whether commits can proceed, as far as the member knows.
+/// Returns true if commits can proceed, as far as the member knows.
 pub(crate) fn has_quorum(raft: &MemberStatus) -> bool {
     match (&raft.quorum, &raft.leadership) {
         (Some(health), _) => health.ok,
@@ -151,7 +151,7 @@ pub(crate) fn has_quorum(raft: &MemberStatus) -> bool {
     }
 }
 
-/// The command that restores a quorum.
+/// Returns the command that starts the silent members, to restore the quorum.
 fn start_members(members: &[MemberEntry], silent: impl Iterator<Item = MemberId>) -> String {
     let mut named = Vec::new();
     for id in silent {
@@ -178,7 +178,7 @@ fn role(raft: &MemberStatus) -> Role {
     }
 }
 
-/// A leading witness does not serve by design, and reports what it waits for.
+/// Returns why a leader does not serve. A leading witness does not serve clients by design, so it reports what it waits for.
 fn not_serving(raft: &MemberStatus) -> Option<String> {
     let task = || match raft.leader_task.as_ref()? {
         LeaderTask::Waiting(why) => Some(why.clone()),
@@ -212,10 +212,11 @@ fn peers(raft: &MemberStatus) -> Vec<PeerView> {
     views.collect()
 }
 
-/// How often the quorum is checked without other events.
+/// Interval between two checks of the quorum, if there are no other events.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A member's memory between two checks: since when the quorum is lost, how often the leader changed, and how often it was elected.
+/// What a member remembers between two checks: since when the quorum is lost, how often the leader changed, and how often this member was
+/// elected.
 #[derive(Debug)]
 pub(crate) struct Observer(Mutex<Memory>);
 
@@ -223,24 +224,24 @@ pub(crate) struct Observer(Mutex<Memory>);
 struct Memory {
     quorum_lost: Option<Instant>,
     leader: Option<MemberId>,
-    /// Since when no leader has been known.
+    /// Since when no leader is known.
     leaderless: Option<Instant>,
     leading_term: u64,
     seen: Remembered,
 }
 
-/// The memory at one moment.
+/// The remembered values at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Remembered {
     pub(crate) quorum_lost_for: Option<Duration>,
-    /// How long no leader was known before the current or last one.
+    /// How long no leader was known before the present leader, or the last one.
     pub(crate) last_leaderless: Option<Duration>,
     pub(crate) elections_won: u64,
     pub(crate) leader_changes: u64,
 }
 
 impl Observer {
-    /// Before the first check there is no quorum.
+    /// Creates the state before the first check, in which there is no quorum.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Memory {
             quorum_lost: Some(Instant::now()),
@@ -248,7 +249,7 @@ impl Observer {
         }))
     }
 
-    /// Checks at each change of leadership and periodically, while polled.
+    /// Checks periodically and at each change of the leadership, while polled.
     pub(crate) async fn observe(&self, member: Member) {
         let mut leadership = member.leadership();
         loop {
@@ -287,11 +288,11 @@ impl Observer {
             memory.seen.elections_won += 1;
         }
         if leader.is_none() {
-            // The first leader known since the start ends no time without a leader.
+            // The time before the first leader since the start does not count as a time without a leader.
             if memory.leader.is_some() {
                 memory.leaderless.get_or_insert_with(Instant::now);
             }
-            // A gap without a leader is common, and is no change by itself.
+            // A short time without a leader is common, and does not count as a change of the leader.
             return;
         }
         let since = memory.leaderless.take();
@@ -305,7 +306,7 @@ impl Observer {
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
-        // Each field is independent, so the state after a panic is valid.
+        // The fields do not depend on each other, so the state is valid even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -362,7 +363,7 @@ mod tests {
         assert!(first >= Duration::from_millis(5));
         observer.note_leadership(follows(Some(3)), OWN);
         assert_eq!(last(), Some(first));
-        // The next leader is known in the same moment.
+        // The next leader is known at the same moment.
         observer.note_leadership(follows(Some(2)), OWN);
         assert_eq!(last(), None);
     }

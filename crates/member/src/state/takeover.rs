@@ -1,5 +1,5 @@
-//! Duration of a takeover of the leadership, phase by phase, as this member sees it. It runs from the loss of the known leader until
-//! clients may write to its mysqld. Failover and switchover look the same from here.
+//! Measures the duration of a takeover of the leadership, phase by phase. It begins when this member loses its leader, and ends when
+//! clients may write to its mysqld. A failover and a switchover are the same for this member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,37 +14,38 @@ use crate::state::MemberState;
 /// A phase of a takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakeoverPhase {
-    /// From the loss of the known leader to this member's election. Absent if it was elected immediately, as in a switchover.
+    /// From the loss of the known leader to this member's election. There is no such phase if it was elected immediately, as in a
+    /// switchover.
     Election,
-    /// From its election until it serves: an entry of its own term is committed.
+    /// From the election until the member serves, because an entry of its own term is committed.
     Commit,
-    /// From then until clients may write to its mysqld: missing transactions are applied, and ingest is attached.
+    /// From then until clients may write to its mysqld, because missing transactions are applied and ingest is attached.
     Open,
 }
 
 /// Observes the duration of each phase when it ends.
 pub trait TakeoverObserver: Send + Sync {
-    /// A phase ended.
+    /// Called when a phase has ended.
     fn took(&self, phase: TakeoverPhase, time: Duration);
 }
 
-/// The member's progress.
+/// The progress of the member's takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takeover {
     /// Another member leads.
     Follows,
-    /// It knows of no leader.
+    /// No leader is known.
     Leaderless { since: Instant },
-    /// It was elected, and does not serve yet.
+    /// The member was elected, and does not serve yet.
     Elected { term: Term, at: Instant },
-    /// It serves; its mysqld is not open for writes yet.
+    /// The member serves, but its mysqld is not open for writes yet.
     Serving { term: Term, at: Instant },
-    /// Nothing more follows in this term.
+    /// The takeover has ended; no other phase follows in this term.
     Over { term: Term },
 }
 
 impl Takeover {
-    /// The next state, with the phases that ended. Pure.
+    /// Returns the next state, and the phases that have ended. Pure.
     fn next(
         self,
         seen: Leadership,
@@ -89,7 +90,7 @@ impl Takeover {
 }
 
 impl Takeover {
-    /// The due entry of the ring's history: in which term this member leads, and whether clients may write.
+    /// Returns the entry for the ring's history, if one is due: the term in which this member leads, and whether clients may write.
     fn to_be_noted(self, has_mysqld: bool, now: Instant) -> Option<(Term, bool)> {
         match self {
             Self::Over { term } => Some((term, true)),
@@ -101,10 +102,10 @@ impl Takeover {
     }
 }
 
-/// The ring's history does not wait longer for a closed mysqld.
+/// If mysqld is still closed after this time, the entry is written without waiting longer.
 const LONG_CLOSED: Duration = Duration::from_secs(10);
 
-/// Watches while polled.
+/// Measures takeovers while polled.
 pub(crate) async fn watch_takeovers(
     state: Arc<MemberState>,
     member: Member,
@@ -165,7 +166,7 @@ mod tests {
         Leadership::Serving { term: Term(term) }
     }
 
-    /// The phases that end at each step; a step is the second, the observed leadership, and whether clients may write.
+    /// Returns the phases that end at each step. A step has a second, the observed leadership, and whether clients may write.
     fn play(steps: &[(u64, Leadership, bool)]) -> Vec<(TakeoverPhase, u64)> {
         let began = Instant::now();
         let mut takeover = Takeover::Leaderless { since: began };

@@ -1,4 +1,5 @@
-//! The yes-or-no queries of load balancers and schedulers, with Patroni's meanings. Pure: an answer depends on the member's view alone.
+//! The yes-or-no queries of load balancers and schedulers, with the same meanings as in Patroni. Pure functions: an answer depends only on
+//! the member's view.
 
 use raft_types::{MemberId, MemberKind};
 use thiserror::Error;
@@ -6,28 +7,28 @@ use thiserror::Error;
 use crate::status::mysql_view::MysqlView;
 use crate::status::{LoggedMember, MemberView, Role, RoleState};
 
-/// A query with the HTTP answers 200 and 503.
+/// A query. The answer is HTTP 200 for yes, and 503 for no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
-    /// Does the process work? Restart it if not.
+    /// Does the process work? If not, restart it.
     Liveness,
-    /// Does it take part in the ring? If not, do not stop another member.
+    /// Does the member take part in the ring? If not, do not stop another member.
     Readiness,
-    /// Is everything in its responsibility in order?
+    /// Is everything in order that this member is responsible for?
     Health,
-    /// Does it lead with a quorum, with or without a mysqld?
+    /// Does the member lead with a quorum, with or without a mysqld?
     Leader,
-    /// May clients write to its mysqld?
+    /// May clients write to the member's mysqld?
     Primary,
-    /// May clients read from its mysqld? The bound is its largest lag in milliseconds.
+    /// May clients read from the member's mysqld? The value is the maximum lag in milliseconds.
     Replica(Option<u64>),
-    /// The same, or is it the primary, which never lags?
+    /// May clients read from the member's mysqld, as a replica or as the primary, which never lags?
     ReadOnly(Option<u64>),
-    /// Is it a working witness?
+    /// Is the member a working witness?
     Witness,
 }
 
-/// Yes, or no and why.
+/// `Ok` for yes; otherwise, the reason for a no.
 pub type Answer = Result<(), NotReady>;
 
 /// Why a query is answered with no.
@@ -36,72 +37,72 @@ pub enum NotReady {
     /// The member has stopped working.
     #[error("{0}")]
     Fault(String),
-    /// It has no ring yet.
+    /// The member has no ring yet.
     #[error("the member waits for its ring to be bootstrapped")]
     Joining,
-    /// It leads without serving.
+    /// The member leads without serving.
     #[error("it leads, but does not serve: {}", .0.as_deref().unwrap_or("it was elected just now"))]
     NotServing(Option<String>),
-    /// It knows no leader.
+    /// The member knows no leader.
     #[error("no leader is known")]
     NoLeader,
     /// Too few voters answer.
     #[error("{}", .0.as_deref().unwrap_or("the quorum is lost"))]
     QuorumLost(Option<String>),
-    /// It does not lead.
+    /// The member does not lead.
     #[error("it does not lead{}", leader_clause(*.0))]
     DoesNotLead(Option<MemberId>),
-    /// A replica must not lead.
+    /// The member leads, so its mysqld is not a replica.
     #[error("it leads")]
     Leads,
     /// Failover is paused for another member's primary.
     #[error("failover is paused, and member {0} is the primary")]
     Paused(MemberId),
-    /// A database member is required.
+    /// The member is a witness, but the query is for a database member.
     #[error("it is a witness")]
     IsWitness,
-    /// A witness is required.
+    /// The member is a database member, but the query is for a witness.
     #[error("it is a database member")]
     IsDatabase,
-    /// It does not take part in its ring yet.
+    /// The member's mysqld is not available, because the member does not take part in its ring yet.
     #[error("it has no mysqld")]
     NoMysqld,
-    /// Its mysqld cannot work.
+    /// The member's mysqld cannot work.
     #[error("{0}")]
     Trouble(String),
-    /// Its mysqld lacks part of the log.
+    /// The member's mysqld lacks part of the log.
     #[error("its mysqld is {0}")]
     CatchesUp(RoleState),
-    /// Commits there may not wait for the ring.
+    /// Commits on the member's mysqld may not wait for the ring.
     #[error("{}", unprotected(.0))]
     Unprotected(Vec<String>),
-    /// It receives no transactions of its mysqld.
+    /// The member does not receive the transactions of its mysqld.
     #[error("its mysqld's transactions are not received yet")]
     NotIngesting,
-    /// Its mysqld is closed for writes.
+    /// The member's mysqld is closed for writes.
     #[error("its mysqld does not take writes")]
     NotWritable,
     /// `offline_mode` excludes ordinary accounts.
     #[error("ordinary accounts cannot use its mysqld: {0}")]
     Offline(String),
-    /// The ring's log is not applied to its mysqld.
+    /// The ring's log is not applied to the member's mysqld.
     #[error("its mysqld does not follow the ring: {0}")]
     NotFollowing(String),
-    /// Its unmanaged mysqld takes no writes.
+    /// The member's mysqld is unmanaged, and does not accept writes.
     #[error("its mysqld is unmanaged, and no primary: {}", .0.as_deref().unwrap_or("it does not take writes"))]
     PlainNotWritable(Option<String>),
-    /// Its unmanaged mysqld does not replicate.
+    /// The member's mysqld is unmanaged, and does not replicate.
     #[error("its mysqld is unmanaged, and no replica: {}", .0.as_deref().unwrap_or("it replicates from no server"))]
     PlainNotReplicating(Option<String>),
-    /// Its mysqld lags too far.
+    /// The member's mysqld lags too much.
     #[error("its mysqld is {lag_ms} ms behind, and {most_ms} are allowed")]
     Lags {
         /// The lag, in milliseconds.
         lag_ms: u64,
-        /// The bound of the query.
+        /// The maximum lag of the query.
         most_ms: u64,
     },
-    /// The lag of its mysqld is unknown.
+    /// The lag of the member's mysqld is unknown.
     #[error("how far its mysqld is behind is not known yet")]
     LagUnknown,
 }
@@ -214,7 +215,7 @@ fn primary(view: &MemberView) -> Answer {
     lets_clients_in(mysql)
 }
 
-/// It needs no help, and has all entries committed before its member led.
+/// Checks that mysqld needs no help, and has all entries that were committed before its member led.
 fn has_everything(mysql: &MysqlView) -> Answer {
     match &mysql.trouble {
         Some(trouble) => Err(NotReady::Trouble(trouble.clone())),
@@ -230,7 +231,7 @@ fn protected(mysql: &MysqlView) -> Answer {
     }
 }
 
-/// Load balancers' clients use ordinary accounts, whatever the member's own account may do.
+/// Checks that ordinary accounts can connect. The clients of load balancers use such accounts, whatever the member's own account may do.
 fn lets_clients_in(mysql: &MysqlView) -> Answer {
     let offline = mysql.offline.clone();
     offline.map_or(Ok(()), |why| Err(NotReady::Offline(why)))
@@ -265,7 +266,8 @@ fn replica(view: &MemberView, most_behind_ms: Option<u64>) -> Answer {
     within(mysql, most_behind_ms)
 }
 
-/// The unmanaged mysqld of plain replication: before a takeover by the ring, and after its release. None at a member removed from the ring.
+/// Returns the unmanaged mysqld of plain replication: before the ring takes it over, and after its release. Returns `None` if the member
+/// was removed from the ring.
 fn unmanaged(view: &MemberView) -> Option<&MysqlView> {
     let own = |member: &LoggedMember| member.id == view.member.id;
     let is_removed = !view.members.is_empty() && !view.members.iter().any(own);
@@ -305,7 +307,7 @@ mod tests {
         Question::Witness,
     ];
 
-    /// The queries answered with yes, by their first letters.
+    /// Returns the queries that are answered with yes, by their first letters.
     fn yes(view: &MemberView) -> String {
         let names = [
             "live", "ready", "healthy", "leader", "primary", "replica", "readonly", "witness",
@@ -414,7 +416,7 @@ mod tests {
                 |m| m.offline = Some("offline_mode is on".into()),
                 "live ready healthy leader",
             ),
-            // The member closed it before it was the primary.
+            // The member closed mysqld before it was the primary.
             (
                 "booted open",
                 |m| m.warnings = vec!["mysqld started open for writes".into()],
@@ -432,7 +434,7 @@ mod tests {
                 |_| {},
                 "live ready healthy replica readonly",
             ),
-            // Its applier retries in the meantime.
+            // The applier retries while mysqld is dead.
             (
                 "dead",
                 |m| {

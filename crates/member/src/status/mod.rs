@@ -1,5 +1,5 @@
-//! A member's status at one moment: the same plain values in `/status`, over the admin call and in `witness status --output json`. Fields
-//! are only ever added. `answers` has conclusions from it.
+//! A member's status at one moment. The same plain values are in `/status`, in the admin call, and in `witness status --output json`. In
+//! later versions, fields are only added. `answers` draws conclusions from the status.
 
 mod answers;
 mod mysql_view;
@@ -40,78 +40,79 @@ pub struct MemberView {
     pub version: String,
     /// Seconds since the process started.
     pub uptime_seconds: f64,
-    /// Client addresses of the member and its mysqld; none from an older version.
+    /// Client addresses of the member and its mysqld; empty from an older version.
     #[serde(default)]
     pub client_addresses: ClientAddresses,
-    /// Role in the ring.
+    /// The member's role in the ring.
     pub role: Role,
-    /// Whether it leads with a quorum, so that commits are acknowledged.
+    /// True if the member leads with a quorum, so that commits are acknowledged.
     pub serving: bool,
-    /// Why it leads without serving.
+    /// Why the member leads without serving.
     pub not_serving: Option<String>,
-    /// Why it neither votes nor campaigns; none if it does.
+    /// Why the member neither votes nor campaigns; `None` if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stays_out_of_elections: Option<String>,
-    /// Members known to run on a data directory restored to an earlier state, this one included; each until its next start.
+    /// The members that run on a data directory which was restored to an earlier state, as far as known, this member included. A member is
+    /// listed until its next start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub put_back: BTreeMap<MemberId, PutBack>,
     /// The leader, if known.
     pub leader: Option<MemberId>,
     /// Current term.
     pub term: u64,
-    /// Last entry of its log.
+    /// The last entry of the member's log.
     pub log_end: Option<OpId>,
-    /// Last entry that it knows to be committed.
+    /// The last entry that the member has recorded as committed.
     pub committed: Option<OpId>,
-    /// Its log on disk.
+    /// The member's log on disk.
     pub log: LogView,
     /// Counters since the process started.
     pub activity: ActivityView,
     /// Whether commits can proceed.
     pub quorum: QuorumView,
-    /// Quorum and candidate rules in its log.
+    /// The quorum and candidate rules in the member's log.
     #[serde(default)]
     pub rules: RingRules,
-    /// The same rules in its configuration; they apply only to a new ring.
+    /// The same rules in the member's configuration. They apply only to a new ring.
     pub configured_rules: Option<RingRules>,
     /// Voter sets in force, from its log; a commit needs a majority of each.
     #[serde(default)]
     pub voter_sets: Vec<BTreeSet<MemberId>>,
-    /// Reachable voters of each set; only the leader knows.
+    /// The voters of each set, and which of them answer; only the leader knows this.
     #[serde(default)]
     pub voter_set_health: Vec<VoterSetHealth>,
-    /// Each region's voters and their positions; only the leader knows.
+    /// The voters of each region, and their positions; only the leader knows them.
     #[serde(default)]
     pub regions: Vec<RegionQuorum>,
-    /// What a commit waits for, and which members could lead; only the leader knows.
+    /// What a commit waits for, and which members could lead; only the leader knows this.
     pub explanation: Option<Explanation>,
-    /// All members in its log, itself included; empty before it takes part.
+    /// All members in the member's log, itself included. Empty before it takes part in the ring.
     #[serde(default)]
     pub members: Vec<LoggedMember>,
     /// The other members as this one sees them.
     pub peers: Vec<PeerView>,
-    /// Routes by which entries reach the members; none before it takes part.
+    /// The routes by which entries reach the members; `None` before the member takes part in the ring.
     pub replication_routes: Option<ReplicationRoutesView>,
-    /// Its mysqld; none for a witness.
+    /// The member's mysqld; `None` for a witness.
     #[serde(serialize_with = "with_texts")]
     pub mysql: Option<MysqlView>,
-    /// Clients of its binlog server; none without that server.
+    /// The clients of the member's binlog server; `None` without a binlog server.
     pub consumers: Option<Vec<ConsumerView>>,
-    /// Archive progress; none where the member has no archive.
+    /// The progress of the archive; `None` if the member has no archive.
     pub archive: Option<ArchiveView>,
-    /// Hook results; none without hooks.
+    /// The results of hooks; `None` without hooks.
     pub hooks: Option<HooksView>,
-    /// The pause of failover; none without a pause or before the member takes part.
+    /// The pause of failover; `None` without a pause, or before the member takes part in the ring.
     pub pause: Option<PauseView>,
-    /// Its timers; none before it takes part, and from an older version.
+    /// The member's timers; `None` before it takes part in the ring, and from an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timers: Option<TimersView>,
-    /// Formats of its program and of the ring; none from a version without formats.
+    /// The formats of the member's program and of the ring; `None` from a version without formats.
     pub formats: Option<FormatsView>,
     /// The scheduled switchover, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_switchover: Option<ScheduledSwitchover>,
-    /// Why it has stopped working; none while it works.
+    /// Why the member has stopped working; `None` while it works.
     pub fault: Option<String>,
 }
 
@@ -137,7 +138,7 @@ impl From<Timers> for TimersView {
 /// Name and id of a ring.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingName {
-    /// Its identity; none before the ring is bootstrapped.
+    /// The ring's identity; `None` before the ring is bootstrapped.
     pub id: Option<RingId>,
     /// `ring_name` of the configuration.
     pub name: String,
@@ -158,21 +159,21 @@ pub struct MemberName {
     pub votes: bool,
     /// Address for the other members.
     pub address: String,
-    /// Identity of its data directory.
+    /// Identity of the member's data directory.
     pub incarnation: Incarnation,
 }
 
 /// Formats that a member supports, and its ring's format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormatsView {
-    /// Formats that its program supports, such as `1` or `1-2`.
+    /// The formats that the member's program supports, such as `1` or `1-2`.
     pub speaks: FormatRange,
-    /// The ring's format in its log: the newest that members may use. None before it takes part.
+    /// The ring's format in the member's log: the newest one that members may use. `None` before the member takes part in the ring.
     pub ring: Option<FormatVersion>,
-    /// Why it rejects entries because of the ring's format, if it does.
+    /// Why the member rejects entries because of the ring's format, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Programs that the other members last reported to the leader, which asks while the ring's format could rise.
+    /// The programs that the other members last reported to the leader. The leader asks while the ring's format could be raised.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<ProgramView>,
 }
@@ -184,16 +185,16 @@ pub struct ProgramView {
     pub id: MemberId,
     /// Version of the program `witness`; empty if not reported.
     pub version: String,
-    /// Formats that it supports.
+    /// The formats that the program supports.
     pub speaks: FormatRange,
 }
 
 /// Client addresses of a member and its mysqld, from its configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientAddresses {
-    /// URL of its HTTP endpoint; none without one.
+    /// URL of the member's HTTP endpoint; `None` without one.
     pub api_url: Option<String>,
-    /// `HOST:PORT` of its mysqld; none for a witness.
+    /// `HOST:PORT` of the member's mysqld; `None` for a witness.
     pub mysql: Option<String>,
 }
 
@@ -201,20 +202,20 @@ pub struct ClientAddresses {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// It waits to be added to its ring.
+    /// The member waits until it is added to its ring.
     #[default]
     Joining,
-    /// It receives the log and does not currently vote.
+    /// The member receives the log, and does not vote at present.
     Learner,
-    /// It receives the log and votes.
+    /// The member receives the log, and votes.
     Follower,
-    /// It requests votes to become the leader.
+    /// The member requests votes to become the leader.
     Candidate,
-    /// It was elected; [`MemberView::serving`] reports whether it serves.
+    /// The member was elected; [`MemberView::serving`] reports whether it serves.
     Leader,
 }
 
-/// Its name in JSON.
+/// Writes the role's name in JSON.
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -237,47 +238,47 @@ pub struct LogView {
     pub log_bytes: u64,
     /// Free bytes on the log's disk at the last check.
     pub disk_free_bytes: u64,
-    /// Bytes left for transactions on the disk; at 0 they are refused.
+    /// Bytes on the disk that transactions may still use. At 0, transactions are refused.
     pub disk_left_bytes: u64,
-    /// Unreadable parts of the log, for which another member waits, as text.
+    /// The parts of the log that cannot be read, as text. The member replaces them by another member's copy.
     pub unreadable: Vec<String>,
     /// Progress of the scrub of closed files.
     pub scrub: ScrubView,
-    /// True if the disk budget is nearly used up.
+    /// True if little of the disk limit is left.
     pub disk_alarm: bool,
-    /// True if a write was refused because the disk is full, and the log waits for free space.
+    /// True if a write was refused because the disk is full. The log waits for free space then.
     pub disk_full: bool,
-    /// Whether the file system then lacks free inodes, not space.
+    /// True if the full disk lacks free inodes instead of space.
     pub disk_has_no_inodes: bool,
-    /// Milliseconds since the current write or fsync began; 0 without one.
+    /// Milliseconds since the current write or fsync began; 0 if there is none.
     pub disk_busy_ms: u64,
 }
 
-/// Age of one write or fsync from which the disk may hang indefinitely.
+/// If a write or fsync takes longer than this, the disk may hang.
 pub const DISK_HANGS: Duration = Duration::from_secs(5);
 
-/// The scrub of a member's log, which reads closed files back and verifies them.
+/// The scrub of a member's log, which reads closed files again and verifies them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubView {
-    /// Bytes read back since the process started.
+    /// Bytes that were read since the process started.
     pub read_bytes_total: u64,
-    /// Files found damaged since then.
+    /// Files that were found to be damaged since the process started.
     pub damaged_total: u64,
-    /// Files replaced by another member's copy since then.
+    /// Files that were replaced by another member's copy since the process started.
     pub repaired_total: u64,
-    /// Bytes of closed files read in the current pass.
+    /// Bytes of closed files that were read in the current pass.
     pub turn_bytes: u64,
     /// Bytes of all closed files.
     pub closed_bytes: u64,
-    /// Bytes of closed files not read back since they were written.
+    /// Bytes of closed files that were not read again since they were written.
     pub unverified_bytes: u64,
     /// End of the last complete pass, in seconds since 1970.
     pub completed_at: Option<u64>,
-    /// Scrub rate in bytes a second; none without a scrub.
+    /// Scrub rate in bytes per second; `None` without a scrub.
     pub bytes_per_second: Option<u64>,
 }
 
-/// A member's counters since its process started. `_total` values only grow.
+/// A member's counters since its process started. Values with `_total` never decrease.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ActivityView {
     /// Entries appended to the log.
@@ -292,9 +293,9 @@ pub struct ActivityView {
     pub proposals_bytes: u64,
     /// Elections won by this member.
     pub elections_won_total: u64,
-    /// Leader changes that it saw.
+    /// Leader changes that the member has observed.
     pub leader_changes_total: u64,
-    /// How long it knew of no leader before the current or last one; none if it always knew one.
+    /// How long no leader was known before the present leader, or the last one; `None` if a leader was always known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaderless_ms: Option<u64>,
 }
@@ -304,9 +305,9 @@ pub struct ActivityView {
 pub struct LoggedMember {
     /// The member's number, unique in the ring.
     pub id: MemberId,
-    /// Whether it counts in the quorum now.
+    /// True if the member counts in the current quorum.
     pub voter: bool,
-    /// Name, region, address and all else in the log.
+    /// Name, region, address and all other data of the member in the log.
     #[serde(flatten)]
     pub record: MemberRecord,
 }
@@ -314,35 +315,35 @@ pub struct LoggedMember {
 /// Whether commits can proceed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct QuorumView {
-    /// Whether enough voters answer, as far as this member can tell.
+    /// True if enough voters answer, as far as this member knows.
     pub ok: bool,
-    /// Seconds since they stopped answering.
+    /// Seconds since enough voters answered last; `None` while they answer.
     pub lost_for_seconds: Option<f64>,
-    /// Cause, as text.
+    /// The cause, as text.
     pub cause: Option<String>,
-    /// What to do about it.
+    /// What to do, as text.
     pub fix: Option<String>,
 }
 
 /// A pause of failover in the ring's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseView {
-    /// The member with the primary, also after the pause.
+    /// The member with the primary, which stays the primary after the pause.
     pub primary: MemberId,
     /// Start, in seconds since 1970, UTC.
     pub since: UnixSeconds,
-    /// End; none: until an operator resumes.
+    /// The end; `None` means until an operator resumes failover.
     pub until: Option<UnixSeconds>,
-    /// The operator who ordered it.
+    /// The operator who ordered the pause.
     pub by: String,
     /// The operator's reason; may be empty.
     pub reason: String,
-    /// Age of the pause.
+    /// Age of the pause in seconds.
     pub age_seconds: u64,
 }
 
 impl PauseView {
-    /// A pause at this moment.
+    /// Returns the view of a pause at the time `now`.
     pub fn new(paused: RingPause, now: UnixSeconds) -> Self {
         let RingPause { primary, pause } = paused;
         Self {
@@ -369,70 +370,71 @@ pub struct PeerView {
     pub kind: MemberKind,
     /// Address for the other members.
     pub address: String,
-    /// Whether it counts in the quorum now.
+    /// True if the member counts in the current quorum.
     pub voter: bool,
-    /// Position up to which its log equals the leader's; only the leader knows.
+    /// The last entry that its log shares with the leader's log; only the leader knows this.
     pub matched: Option<OpId>,
-    /// Lag in entries; only the leader knows.
+    /// How many entries the member lags; only the leader knows this.
     pub behind_entries: Option<u64>,
-    /// Seconds since the leader sent the last call that it answered; only the leader knows.
+    /// Seconds since the leader sent the last call that the member answered; only the leader knows this.
     pub answered_seconds: Option<f64>,
 }
 
-/// The log's archive, as a member has seen it. One member of a ring archives; the others check periodically.
+/// The log's archive, as a member has observed it. One member of a ring archives; the others check the archive periodically.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ArchiveView {
-    /// Its URL.
+    /// The archive's URL.
     pub url: String,
-    /// Whether this member archives.
+    /// True if this member archives.
     pub archives: bool,
-    /// End of the archived log, such as `binlog.000007:1234`; none while unknown.
+    /// The end of the archived log, such as `binlog.000007:1234`; `None` while it is unknown.
     pub archived: Option<String>,
-    /// Age in seconds of the oldest committed entry that the archive lacks, at the last check; before it, since the member's start.
+    /// Age in seconds of the oldest committed entry that the archive lacked at the last check. Before the first check, the seconds since
+    /// the member's start.
     pub lag_seconds: f64,
-    /// Pieces archived by this member since its process started.
+    /// Pieces that this member archived since its process started.
     pub pieces_total: u64,
-    /// Stored bytes of those pieces.
+    /// Stored bytes of these pieces.
     pub bytes_total: u64,
-    /// How often it continued after a gap, the log having been purged before it was archived.
+    /// How often archiving continued after a gap, because the log was purged before it was archived.
     pub gaps_total: u64,
-    /// How often it failed and restarted.
+    /// How often archiving failed and was started again.
     pub failures_total: u64,
-    /// Current failure, if any.
+    /// The current failure, if any.
     pub error: Option<String>,
-    /// Whether it encrypts archived pieces.
+    /// True if the member encrypts the pieces that it archives.
     pub encrypts: bool,
-    /// First file of the pruned archive, as last seen by this member; none if never pruned.
+    /// The first file of the pruned archive, as this member last observed it; `None` if the archive was never pruned.
     pub begins: Option<String>,
-    /// Objects deleted from the archive by this member since its process started.
+    /// Objects that this member deleted from the archive since its process started.
     pub pruned_objects_total: u64,
-    /// How often it could not determine or delete prunable objects.
+    /// How often the prunable objects could not be determined or deleted.
     pub prune_failures_total: u64,
     /// Why pruning currently fails, if it does.
     pub prune_error: Option<String>,
-    /// First archived file before this member's log that its binlog server can serve; none where the archive adds nothing to the log.
+    /// The first archived file before this member's log that its binlog server can serve; `None` if the archive adds nothing to the log.
     pub serves_from: Option<String>,
-    /// Files fetched for binlog server clients since the process started.
+    /// Files that were fetched for clients of the binlog server since the process started.
     pub served_files_total: u64,
-    /// Bytes of those files.
+    /// Bytes of these files.
     pub served_bytes_total: u64,
-    /// How often the archive could not be checked, or a file fetched, for clients.
+    /// How often, for clients, the archive could not be checked or a file could not be fetched.
     pub serve_failures_total: u64,
-    /// The reason, until it succeeds again.
+    /// The reason of the last such failure; `None` after the next success.
     pub serve_error: Option<String>,
-    /// Bytes of such files on this member's disk.
+    /// Bytes of fetched files on this member's disk.
     pub serve_disk_bytes: u64,
 }
 
 /// Hook results since the member started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HooksView {
-    /// Commands run, successfully or not.
+    /// Commands that were run, successfully or not.
     pub runs_total: u64,
     /// Commands that failed or were killed.
     pub failures_total: u64,
-    /// Always 0, for programs that require it: each state is retried until its hook succeeds.
+    /// Always 0; it exists for programs that require the field. Each state is retried until its hook succeeds.
     pub dropped_total: u64,
     /// Hooks whose last run failed; they are retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -442,9 +444,9 @@ pub struct HooksView {
 /// A hook that has not succeeded yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailingHook {
-    /// Its key in `[hooks]`.
+    /// The hook's key in `[hooks]`.
     pub hook: String,
-    /// Failed runs for the current state.
+    /// Number of failed runs for the current state.
     pub failures: u64,
     /// Reason of the last failure.
     pub why: String,
@@ -452,39 +454,39 @@ pub struct FailingHook {
 
 /// Provides a member's view.
 pub trait ViewSource: Send + Sync + 'static {
-    /// The current view. Cheap, and never waits.
+    /// Returns the current view. Cheap, and never waits.
     fn view(&self) -> MemberView;
 }
 
 // Clients of the binlog server.
 
-/// A replica or another client of the binlog server at one moment.
+/// A replica or another client of the binlog server, at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConsumerView {
-    /// Its registered name, else its server id, else its address.
+    /// The client's registered name; without a name, its server id; without an id, its address.
     pub name: String,
-    /// Address from which it is connected.
+    /// The address from which the client is connected.
     pub address: String,
-    /// Its server id; 0 for none.
+    /// The client's server id; 0 if it has none.
     pub server_id: u32,
-    /// Its server UUID, if reported.
+    /// The client's server UUID, if it reported one.
     pub server_uuid: Option<Uuid>,
     /// How the client specified its position: `gtids` or `position`.
     pub asked_by: String,
-    /// File up to which the log was read for it.
+    /// The file up to which the log was read for the client.
     pub file: String,
     /// The position in that file.
     pub position: u64,
     /// Committed bytes of the log after that position.
     pub behind_bytes: u64,
-    /// Bytes that wait to be sent to it.
+    /// Bytes that wait to be sent to the client.
     pub queued_bytes: u64,
-    /// How long it has been attached.
+    /// How long the client has been attached.
     pub attached_seconds: f64,
 }
 
-/// A set of GTIDs that is formatted only when written. Health checks and members read the view every second for other fields, and a set of
-/// a million intervals is ten megabytes of text or more.
+/// A GTID set that becomes text only when it is serialized. Health checks and members read the view every second for other fields. The text
+/// of a set with a million intervals has ten megabytes or more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GtidText(pub GtidSet);
 
@@ -507,7 +509,7 @@ impl<'de> Deserialize<'de> for GtidText {
     }
 }
 
-/// Advice for members that do not run, however they are started.
+/// Returns advice for members that do not run, for any way in which they are started.
 #[must_use]
 pub fn start_advice(named: &str) -> String {
     format!("start witness on {named} (`systemctl start witness`, or `witness run`)")

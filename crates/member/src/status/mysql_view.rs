@@ -13,84 +13,86 @@ use serde::{Deserialize, Serialize, Serializer};
 pub struct MysqlView {
     /// What starts mysqld: `child`, `external` or `attach`.
     pub mode: String,
-    /// State of its process.
+    /// The state of mysqld's process.
     pub state: MysqldState,
-    /// Its version; none before the first check.
+    /// The version of mysqld; `None` before the first check.
     pub version: Option<String>,
-    /// Its `server_uuid`, while it answers; unique in a ring.
+    /// mysqld's `server_uuid`, while it answers; unique in a ring.
     pub server_uuid: Option<String>,
-    /// Settings last seen that must be equal on all servers of the ring. Otherwise the same DDL or account statement has different effects.
-    /// Empty before the first check.
+    /// The last seen values of the settings that must be equal on all servers of the ring. If they differ, the same DDL or account
+    /// statement has different effects. Empty before the first check.
     pub ddl_settings: BTreeMap<String, String>,
-    /// Whether the member receives its transactions.
+    /// True if the member receives mysqld's transactions.
     pub ingesting: bool,
-    /// Whether every commit there waits for the ring.
+    /// True if every commit on mysqld waits for the ring.
     pub protected: bool,
-    /// Milliseconds since it was examined; none from an older version.
+    /// Milliseconds since mysqld was last checked; `None` from an older version.
     pub examined_ms: Option<u64>,
-    /// Why it is not protected.
+    /// Why mysqld is not protected.
     pub unprotected_because: Vec<String>,
-    /// Whether clients may write there.
+    /// True if clients may write to mysqld.
     pub writable: bool,
-    /// True if it was released as the ring's primary: clients write without the ring.
+    /// True if mysqld was released as the ring's primary, so that clients write without the ring.
     pub released: bool,
-    /// Why clients may or may not write there.
+    /// Why clients may or may not write to mysqld.
     #[serde(rename = "write_fence_state")]
     pub write_fence: WriteFenceState,
-    /// Why it excludes ordinary accounts (`offline_mode`), if it does.
+    /// Why ordinary accounts are excluded (`offline_mode`), if they are.
     pub offline: Option<String>,
-    /// Its role in the ring.
+    /// mysqld's role in the ring.
     #[serde(rename = "role_state")]
     pub role: RoleState,
     /// True if the ring's log is applied to it while another member leads.
     pub applies: bool,
-    /// Whether its applier applies the ring's log. The applier retries while mysqld is down; [`Self::follows`] also requires mysqld.
+    /// True if the applier applies the ring's log. The applier also retries while mysqld is down; [`Self::follows`] requires mysqld as
+    /// well.
     pub following: bool,
-    /// Milliseconds that applied entries lag behind the ring's commits, while it follows and this is known. Entries not yet received count,
-    /// as far as the leader reports them.
+    /// Milliseconds by which mysqld lags the ring's commits, while it follows and the lag is known. Entries that the member has not
+    /// received yet count, as far as the leader reports them.
     pub lag_ms: Option<u64>,
     /// Transactions of the ring's log applied to it since the process started.
     pub applied_total: u64,
-    /// Transactions that mysqld has executed and the ring has not committed, as after an SQL `SHUTDOWN` without a quorum. Clients may have
-    /// received success. `None` if the last comparison found none.
+    /// Transactions that mysqld has executed and the ring has not committed, for example after an SQL `SHUTDOWN` without a quorum. Clients
+    /// may have received success for them. `None` if the last comparison found none.
     pub errant: Option<ErrantTransactions>,
-    /// Number of the last start open for writes while this process ran.
+    /// The number of the last start of mysqld that was open for writes while this process ran.
     pub started_open: Option<u64>,
-    /// Transactions committed without the ring in starts open for writes that no operator has acknowledged.
+    /// Transactions that were committed without the ring, in starts open for writes that no operator has acknowledged.
     pub exposed: Option<u64>,
-    /// Transactions that mysqld had committed and the ring lacked when the member attached, since the process started.
+    /// Transactions that mysqld had committed and the ring lacked when the member attached, in total since the process started.
     pub not_in_ring_total: u64,
-    /// Age of the oldest unacknowledged transaction in its binlog.
+    /// Age in seconds of the oldest transaction in mysqld's binlog that is not acknowledged.
     pub oldest_unacked_seconds: Option<f64>,
-    /// Its transactions that the ring committed since the process started.
+    /// mysqld's transactions that the ring committed since the process started.
     pub acknowledged_total: u64,
-    /// Acknowledgements sent to it; one may cover many transactions.
+    /// ACKs that were sent to mysqld; one ACK may be for many transactions.
     pub acks_total: u64,
-    /// Transactions trimmed from its binlog before a start, because the ring had not committed them.
+    /// Transactions that were trimmed from mysqld's binlog before a start, because the ring had not committed them.
     pub trimmed_total: u64,
-    /// Cost of a promotion: why its mysqld could not soon be the primary, or how many committed transactions it has not executed. A few
-    /// seconds old at most; none before the first check.
+    /// The cost of a promotion: why mysqld could not become the primary soon, or how many committed transactions it has not executed. The
+    /// value is a few seconds old at most; `None` before the first check.
     pub promotion: Option<DatabaseState>,
-    /// The member's action about a mysqld that should be the primary and cannot; none when it can.
+    /// The member's action, if its mysqld should be the primary and cannot be; `None` if it can be.
     pub demotion: Option<String>,
-    /// What prevents it from working, if anything.
+    /// What prevents mysqld from working, if anything.
     pub trouble: Option<String>,
-    /// Conditions that need an operator, although mysqld currently works as it should.
+    /// Conditions that need an operator, although mysqld works correctly at present.
     pub warnings: Vec<String>,
 }
 
 impl MysqlView {
-    /// Returns whether the member does not manage it. It is then a server of plain replication, with any role of the member.
+    /// Returns true if the member does not manage mysqld. It is then a server of plain replication, whatever the member's role is.
     pub fn is_unmanaged(&self) -> bool {
         self.state == MysqldState::Unmanaged
     }
 
-    /// Whether its member leads and it lacks part of the log. No client writes before it has caught up and is a primary.
+    /// Returns true if mysqld's member leads and mysqld lacks part of the log. No client can write before mysqld has caught up and is the
+    /// primary.
     pub fn catches_up(&self) -> bool {
         !self.writable && matches!(self.role, RoleState::CatchingUp { .. })
     }
 
-    /// Whether it answers and follows the ring.
+    /// Returns true if mysqld answers and follows the ring.
     pub fn follows(&self) -> bool {
         self.following && self.state == MysqldState::Running
     }
@@ -100,40 +102,40 @@ impl MysqlView {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MysqldState {
-    /// Its process starts, or does not answer yet.
+    /// The process is starting, or does not answer yet.
     Starting,
-    /// Its data directory is being created.
+    /// The data directory is being created.
     Initialising,
-    /// It answered the last check.
+    /// mysqld answered the last check.
     Running,
-    /// It does not start, or has ended; it is started again.
+    /// mysqld does not start, or has ended. It is started again.
     Failed,
-    /// It is not started before an operator acts.
+    /// mysqld is not started before an operator acts.
     Held,
-    /// Its sessions end before it stops.
+    /// The sessions end before mysqld stops.
     Draining,
-    /// It is about to stop.
+    /// mysqld is about to stop.
     Stopping,
-    /// It was stopped.
+    /// mysqld was stopped.
     Stopped,
-    /// Another program starts it, and it does not answer.
+    /// Another program starts mysqld, and it does not answer.
     Unreachable,
-    /// The member does not manage it.
+    /// The member does not manage mysqld.
     Unmanaged,
-    /// Not checked yet, or a state of a later version.
+    /// mysqld was not checked yet, or a later version reported the state.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// Its name in JSON.
+/// Writes the state's name in JSON.
 impl fmt::Display for MysqldState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
-/// In JSON, role and write fence are also texts for people, under the keys `role` and `write_fence`.
+/// Adds role and write fence as texts for people to the JSON, under the keys `role` and `write_fence`.
 pub(super) fn with_texts<S: Serializer>(
     mysql: &Option<MysqlView>,
     serializer: S,

@@ -1,11 +1,11 @@
-//! Routes of log entries to the members, and savings by proxies and compression.
+//! The routes of log entries to the members, and the bytes saved by proxies and compression.
 
 use proxy::{Counted, RouteView};
 use raft_types::MemberId;
 use serde::{Deserialize, Serialize};
 use transport::GrpcNetworkFactory;
 
-/// Counters since the process started; bytes are those of payloads.
+/// Routes, and counters since the process started. Bytes are bytes of payloads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicationRoutesView {
     /// The routes in use; only the leader has any.
@@ -21,7 +21,7 @@ pub struct ReplicationRoutesView {
     pub relayed: RelayedView,
     /// Bytes of payloads compressed for another region.
     pub compressed_bytes_total: u64,
-    /// Their compressed size in bytes.
+    /// Bytes of these payloads after compression.
     pub compressed_to_bytes_total: u64,
 }
 
@@ -30,13 +30,13 @@ pub struct ReplicationRoutesView {
 pub struct SentView {
     /// The recipient of the entries.
     pub member: MemberId,
-    /// Entries sent directly from here.
+    /// Entries that this member sent directly.
     pub direct_entries_total: u64,
-    /// Bytes of the payloads of those entries.
+    /// Bytes of the payloads of these entries.
     pub direct_bytes_total: u64,
     /// Entries for which only the op ids were sent, to a proxy.
     pub proxied_entries_total: u64,
-    /// Payload bytes of those, which were not sent from here for this member.
+    /// Bytes of the payloads of those entries, which this member did not send.
     pub spared_bytes_total: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct LinkView {
     pub member: MemberId,
     /// Bytes of entries with their payloads.
     pub entries_bytes_total: u64,
-    /// Op ids of entries for members after it.
+    /// Bytes of op ids of entries for other members, to which this member forwards.
     pub op_ids_bytes_total: u64,
     /// Bytes of heartbeats.
     pub heartbeats_bytes_total: u64,
@@ -58,31 +58,31 @@ pub struct LinkView {
 pub struct FallbackView {
     /// The proxy that the leader stopped using.
     pub proxy: MemberId,
-    /// The reason in one word, as in the metric's label.
+    /// The reason in one word, the same as the label of the metric.
     pub reason: String,
-    /// Occurrences since the process started.
+    /// How often this occurred since the process started.
     pub times_total: u64,
 }
 
-/// A member's counters as a proxy.
+/// A member's counters as a proxy for leaders.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayedView {
-    /// Streams opened here by leaders.
+    /// Streams that leaders opened to this member.
     pub streams_total: u64,
-    /// Entries relayed.
+    /// Entries that were forwarded.
     pub entries_total: u64,
-    /// Bytes of the payloads of those entries.
+    /// Bytes of the payloads of these entries.
     pub bytes_total: u64,
     /// Streams that ended because this member lacked an entry.
     pub missing_total: u64,
     /// Streams that ended because the next member could not be called.
     pub cannot_call_total: u64,
-    /// Streams refused at opening.
+    /// Streams that were refused when they were opened.
     pub refused_total: u64,
 }
 
 impl ReplicationRoutesView {
-    /// From the parts' counters.
+    /// Makes the view from the routes and counters.
     pub(crate) fn new(
         routes: Vec<RouteView>,
         counted: Counted,

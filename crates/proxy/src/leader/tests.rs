@@ -13,7 +13,7 @@ use crate::proxy_op::samples::{at, sized};
 use crate::proxy_op::{LineBroken, ProxyAnswer, ProxyAnswers, ProxyCalls, ProxyRequest};
 use crate::route_table::RouteTable;
 
-/// A proxy that derives its answers from the requests.
+/// A proxy whose answers are a function of the requests.
 #[derive(Clone)]
 struct Played(fn(BoxStream<'static, ProxyRequest>) -> ProxyAnswers);
 
@@ -29,7 +29,7 @@ impl ProxyCalls for Played {
     }
 }
 
-/// It answers everything and never reports the end of a session, as if its connection was lost.
+/// Answers every request, and never reports the end of a session, as after a lost connection.
 fn never_over(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
     let answers = requests.map(|request| {
         Ok(ProxyAnswer::Answered(Answered {
@@ -40,7 +40,7 @@ fn never_over(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
     answers.chain(stream::pending()).boxed()
 }
 
-/// It lacks the requested entries.
+/// Lacks the requested entries.
 fn lacking(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
     let answers = requests.map(|request| {
         Ok(ProxyAnswer::Missing {
@@ -51,7 +51,7 @@ fn lacking(requests: BoxStream<'static, ProxyRequest>) -> ProxyAnswers {
     answers.boxed()
 }
 
-/// The table of a leader that reaches others over this proxy.
+/// Returns the table of a leader that sends to other members over this proxy.
 fn route_table_over(own: MemberId, proxy: MemberId) -> RouteTable {
     let (record, heard_within) = (MemberRecord::default(), Duration::from_secs(1));
     let route_table = RouteTable::new(own, &record, ProxyOptions::default(), heard_within);
@@ -81,7 +81,7 @@ async fn a_session_ends_with_its_last_answer() {
     assert!(answers.iter().all(Result::is_ok));
 }
 
-/// Two consecutive commits are reported as one.
+/// Two consecutive commit notices are sent as one.
 #[tokio::test(start_paused = true)]
 async fn a_superseded_commit_notice_gets_no_answer() {
     let [own, proxy, target] = [1, 2, 3].map(MemberId);
@@ -95,7 +95,7 @@ async fn a_superseded_commit_notice_gets_no_answer() {
         };
         Asked::new(request, false)
     };
-    // The first is sent immediately.
+    // The first notice is sent immediately.
     let requests = stream::iter([7, 8, 9].map(news)).boxed();
     let session = Session::open(&Played(never_over), route_table, &[proxy], target, requests);
     let answers = session.into_answers().collect::<Vec<_>>().await;

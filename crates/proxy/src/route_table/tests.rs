@@ -21,7 +21,7 @@ fn begin(route_table: &RouteTable) {
     route_table.begin(WITNESS, &record("w", "far", MemberKind::Witness));
 }
 
-/// A leader's route table with a database member and a witness in another region, where the former has answered.
+/// Returns a leader's route table with a database member and a witness in another region. The database member has answered.
 fn route_table(now: Instant) -> RouteTable {
     let leader = record("leader", "home", MemberKind::Database);
     let route_table = RouteTable::new(MemberId(1), &leader, ProxyOptions::default(), HEARD_WITHIN);
@@ -30,7 +30,7 @@ fn route_table(now: Instant) -> RouteTable {
     route_table
 }
 
-/// The database member acknowledges all up to there.
+/// Records that the database member has acknowledged all entries up to `matching`.
 fn holds(route_table: &RouteTable, matching: Option<LogId>, now: Instant) {
     let answered = Answered {
         result: Ok(matching),
@@ -47,7 +47,7 @@ fn proxies(route_table: &RouteTable, now: Instant) -> Vec<MemberId> {
 fn a_route_is_kept_briefly_and_then_chosen_again() {
     let begun = Instant::now();
     let route_table = route_table(begun);
-    // Only by the passage of time, the proxy becomes one that does not answer.
+    // No event occurs. The proxy becomes unsuitable only because time passes without an answer.
     let chosen = begun + HEARD_WITHIN - Duration::from_millis(1);
     assert_eq!(proxies(&route_table, chosen), [DATABASE]);
     let just_before = chosen + CHOSEN_FOR - Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! Tables of chosen routes. A scene is written as lines:
+//! Tables of chosen routes. An input is written as lines:
 //!
 //! ```text
 //! edges w1<db w2<w1           the mode; without such a line it is by region
@@ -8,8 +8,8 @@
 //! db far database 1000        a member: name, region, kind, entries that it holds (`-`: no answer), reason not to rely on it
 //! ```
 //!
-//! The leader is `me`, in the region `home`. A route is written as `w1: db`, from the leader's neighbour on, or as
-//! `w1: direct, since ...`.
+//! The leader is `me`, in the region `home`. A route is written as `w1: db`, beginning with the proxy next to the leader, or as `w1:
+//! direct, since ...`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ impl Table {
             apart: BTreeSet::new(),
         };
         let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
-        // Members first, since the other lines name them.
+        // The lines of members are read first, because the other lines use their names.
         for line in lines() {
             if let [
                 name,
@@ -147,21 +147,21 @@ fn a_region_gets_its_entries_through_its_database_member() {
 
 #[test]
 fn the_proxy_is_a_database_member_with_nearly_the_longest_log() {
-    // Close enough: the database member, though the witnesses are ahead of it, and have smaller numbers.
+    // The logs are close enough, so the database member is chosen. The witnesses have longer logs and smaller numbers.
     expect(
         "w1 far witness 2000
          w2 far witness 1500
          db far database 1000",
         &["w1: db", "w2: db", &format!("db: direct, {PROXY}")],
     );
-    // Lags too far: the witness.
+    // The database member lags too far, so the witness is chosen.
     expect(
         "w1 far witness 2001
          w2 far witness 1000
          db far database 1000",
         &[&format!("w1: direct, {PROXY}"), "w2: w1", "db: w1"],
     );
-    // The most advanced one among witnesses, even with the larger number.
+    // Among witnesses, the one with the longest log is chosen, even with the larger number.
     expect(
         "w1 far witness 10
          w2 far witness 5000",
@@ -181,7 +181,7 @@ fn the_proxy_stays_while_it_is_suitable() {
     };
     let stays = ["v: w", &format!("w: direct, {PROXY}"), "x: w"];
     expect(&far(2000), &stays);
-    // It lags further than a newly chosen proxy may, but not far enough to be left.
+    // The proxy lags further than a newly chosen proxy may, but not far enough to be replaced.
     let table = Table::read(&far(1000));
     assert_eq!(
         table.routes(),
@@ -264,7 +264,7 @@ fn a_failed_link_is_avoided_and_its_proxy_is_not() {
 
 #[test]
 fn a_member_far_ahead_of_the_proxy_gets_entries_directly() {
-    // The member that is ahead is no proxy itself, since it no longer answers.
+    // The member with the longer log cannot be the proxy, because it no longer answers.
     let scene = |held: u64| {
         format!(
             "db far database 1000
@@ -398,7 +398,7 @@ fn no_route_is_longer_than_the_limit() {
     assert_eq!(Table::read(&chain(0)).routes(), off);
 }
 
-// For every scene: a route ends at its target.
+// Property of every input: a route ends at its target.
 
 const MOST: u64 = 8;
 
@@ -423,7 +423,7 @@ fn candidate(id: u64) -> impl Strategy<Value = Candidate> {
     })
 }
 
-/// All members but the leader, which is member 1.
+/// Returns all members except the leader, which is member 1.
 fn members() -> impl Strategy<Value = BTreeMap<MemberId, Candidate>> {
     (2..=MOST).prop_flat_map(|last| {
         let members: Vec<_> = (2..=last).map(candidate).collect();
@@ -431,8 +431,8 @@ fn members() -> impl Strategy<Value = BTreeMap<MemberId, Candidate>> {
     })
 }
 
-/// Names of members, and of some outside the ring. The edges contain circles: a leader with an invalid configuration must not
-/// follow them.
+/// Returns modes with names of members, and some names outside the ring. The edges may contain circles, because a leader with an invalid
+/// configuration must not follow them forever.
 fn mode() -> impl Strategy<Value = ProxyMode> {
     let edges = proptest::collection::btree_map(1..MOST + 3, 1..MOST + 3, 0..10);
     let edges = edges.prop_map(|edges| edges.into_iter().map(|(to, from)| (name(to), name(from))));

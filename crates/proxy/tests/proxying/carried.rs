@@ -1,4 +1,4 @@
-//! Entries arrive over a proxy as they would from the leader, and only their op ids leave the leader.
+//! Entries arrive over a proxy as they would from the leader, and the leader sends only their op ids.
 
 use consensus::log_probe::Lane;
 use futures::{StreamExt, stream};
@@ -69,7 +69,7 @@ async fn the_members_report_is_passed_on() {
 async fn the_members_rejection_is_passed_on() {
     let mut ring = Ring::with_proxy(1, 6).await;
     let mut stream = ring.stream(3).await;
-    // It has nothing before these.
+    // The member lacks the entries before these.
     stream.send(4..6);
     let answered = stream.answer().await.unwrap().unwrap();
     let conflict = answered.result.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! A dropped session ends completely: whatever serves it releases its requests.
+//! A dropped session ends completely: all code that serves it releases its requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use raft_types::MemberId;
 use crate::support::ring::{Ring, TERM};
 use crate::support::sending::request;
 
-/// A request, then an endless pause; and a handle that shows whether it is still held.
+/// Returns a request followed by an endless pause, and a handle that shows whether the stream still exists.
 fn endless(request: ProxyRequest) -> (BoxStream<'static, ProxyRequest>, std::sync::Weak<()>) {
     let held = Arc::new(());
     let watched = Arc::downgrade(&held);
@@ -22,7 +22,7 @@ fn endless(request: ProxyRequest) -> (BoxStream<'static, ProxyRequest>, std::syn
     (requests.boxed(), watched)
 }
 
-/// Begins a session, drops it after a while, and waits until all parts of it are released.
+/// Begins a session, drops it later, and waits until all parts of it are released.
 async fn ends_whole(ring: &Ring, onward: &[u64], asked: ProxyRequest) {
     let relay = ring.lines.relay(MemberId(2));
     let (requests, watched) = endless(asked);

@@ -1,4 +1,4 @@
-//! A failing proxy is left in time, and returns later each time.
+//! A failing proxy is no longer used in time, and is used again later after each failure.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::support::ring::{Ring, TERM, vote};
 
 const PROXY: MemberId = MemberId(2);
 
-/// A ring where all witnesses use the proxy, and no member takes its place: by region, another one would.
+/// Returns a ring in which all witnesses use the same proxy, and no other member can replace it. With the mode `region`, another member
+/// would.
 async fn ring_with_proxy(witnesses: u64) -> Ring {
     let edges = (3..3 + witnesses).map(|witness| (format!("m{witness}"), "m2".to_owned()));
     let options = ProxyOptions {
@@ -25,8 +26,8 @@ async fn ring_with_proxy(witnesses: u64) -> Ring {
     ring
 }
 
-/// The longest time without new entries for a member. Periodic checks may detect an event one interval later, and a
-/// call takes a moment.
+/// Returns the longest time without new entries for a member. A periodic check may detect an event one interval later, and a call takes 10
+/// ms at most.
 fn in_time() -> Duration {
     let silence = ProxyOptions::default().silence();
     silence + silence / 8 + Duration::from_millis(10)
@@ -47,7 +48,7 @@ fn rejected(error: StreamAppendError<raft_types::TypeConfig>) -> ProxyAnswer {
     })
 }
 
-/// For how long the witness gets nothing under load through the proxy, which begins to behave like this.
+/// Puts load on the proxy, which begins to behave as given. Returns how long the witness receives nothing.
 async fn without_entries(behaviour: Behaviour) -> (Ring, Duration) {
     let mut ring = ring_with_proxy(1).await;
     let (_proxy, _witness) = (ring.replicate(2).await, ring.replicate(3).await);
@@ -91,14 +92,14 @@ async fn an_unreachable_proxy_is_left_in_time() {
 #[tokio::test(start_paused = true)]
 async fn impossible_answers_of_a_proxy_are_rejected() {
     let lies = [
-        // Entries that were not sent, and one of another term.
+        // These answers are for entries that were not sent, and for an entry of another term.
         answered(99),
         ProxyAnswer::Answered(consensus::log_probe::Answered {
             result: Ok(Some(OpId::new(TERM - 1, 3).into())),
             report: None,
         }),
         rejected(StreamAppendError::Conflict(OpId::new(TERM, 99).into())),
-        // That is the leader's own vote, and that an earlier one.
+        // The first of these is the leader's own vote, the second is an earlier vote.
         rejected(StreamAppendError::HigherVote(vote())),
         rejected(StreamAppendError::HigherVote(Vote::new_committed(
             TERM - 1,
@@ -135,7 +136,7 @@ async fn signs_of_life_without_answers_are_tolerated_for_a_while() {
     assert!(over.to_string().contains("are not answered"), "{over}");
     let wait = ring.options.wait;
     assert!(begun.elapsed() >= wait * 6 && begun.elapsed() < wait * 7);
-    // The others still rely on the proxy.
+    // The other members still use the proxy.
     let mut other = ring.stream(4).await;
     other.send(0..5);
     assert_eq!(other.matching().await, Some(4));
@@ -201,7 +202,7 @@ async fn a_waiting_stream_leaves_a_proxy_that_failed_for_another_member() {
     let mut failing = ring.stream(3).await;
     failing.send(0..5);
     failing.answer().await.unwrap().unwrap_err();
-    // Nothing was due there: its end is regular, and the engine opens another stream.
+    // No answer was due on this stream. So it ends without an error, and the engine opens another one.
     assert!(waiting.answer().await.is_none());
     assert_eq!(ring.fallbacks(), [(2, "silent", 1)]);
 }

@@ -6,7 +6,7 @@ use raft_types::MemberId;
 use crate::support::lines::Behaviour;
 use crate::support::ring::{Ring, TERM};
 
-/// Entries go from the leader to 2, on to 3, and on to 4; 2 and 3 have some already.
+/// Entries are sent from the leader to 2, then to 3, then to 4. Members 2 and 3 have some of them already.
 async fn chain() -> Ring {
     let edges = [("m3", "m2"), ("m4", "m3")];
     let edges = edges.map(|(to, from)| (to.to_owned(), from.to_owned()));
@@ -48,7 +48,7 @@ async fn a_proxy_that_its_predecessor_cannot_call_is_skipped() {
     ring.lines.set(MemberId(3), Behaviour::Dead);
     let mut stream = ring.stream(4).await;
     stream.send(0..5);
-    // The leader tries to call it itself, which fails as well.
+    // Then the leader tries to call member 3 itself, which fails too.
     for expected in ["cannot call member 3", "cannot be reached"] {
         let over = stream.answer().await.unwrap().unwrap_err();
         assert!(over.to_string().contains(expected), "{over}");

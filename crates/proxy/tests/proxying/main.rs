@@ -1,5 +1,4 @@
-//! The leader's and the proxy's ends together, over a network in memory and with a clock that only advances when nothing else
-//! happens.
+//! Tests of both ends, the leader's and the proxy's, over a network in memory. The clock advances only when no task can continue.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers too")]
 

@@ -1,4 +1,4 @@
-//! Requests that a member does not forward for any caller.
+//! Requests that a proxy refuses to forward, for every caller.
 
 use futures::{StreamExt, stream};
 use proxy::{ProxyAnswer, ProxyOptions, ProxyRequest};
@@ -7,7 +7,7 @@ use raft_types::{MemberId, TermRun};
 use crate::support::ring::{Ring, TERM, vote};
 use crate::support::sending::request;
 
-/// Why the proxy refuses to forward this to these, as its only answer.
+/// Returns why the proxy refuses to forward this request to these members. The refusal must be its only answer.
 async fn refusal(ring: &Ring, onward: &[u64], request: ProxyRequest) -> String {
     let relay = ring.lines.relay(MemberId(2));
     let onward = onward.iter().copied().map(MemberId).collect();

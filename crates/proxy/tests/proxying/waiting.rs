@@ -1,4 +1,4 @@
-//! Entries that a proxy lacks: it waits for those that may come, and immediately reports those that will not.
+//! Entries that a proxy lacks. The proxy waits for entries that may arrive, and immediately reports those that will not.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::sending::request;
 
 const LARGE: usize = REPLICATION_WINDOW_BYTES;
 
-/// Larger than the unit of packing.
+/// Returns an entry that is large enough for the leader to delay its request.
 fn large_entry(index: u64) -> Entry {
     sized_entry(TERM, index, vec![0; LARGE].into())
 }
@@ -24,7 +24,7 @@ fn indexes(received: &[Received]) -> Vec<Vec<u64>> {
     received.iter().map(Received::indexes).collect()
 }
 
-/// The proxy's answers to concurrent requests, as text.
+/// Sends concurrent requests to the proxy, and returns its answers as text.
 async fn asked_directly(ring: &Ring, requests: Vec<ProxyRequest>) -> Vec<String> {
     let relay = ring.lines.relay(MemberId(2));
     let answers = relay.serve(vec![MemberId(3)], stream::iter(requests).boxed());
@@ -96,7 +96,7 @@ async fn signs_of_life_cover_the_first_entry_and_a_slow_member() {
         stream::iter([asked]).chain(stream::pending()).boxed(),
     );
     let begun = Instant::now();
-    // The wait is followed by the empty request, which the member does not answer.
+    // After the wait, the empty request is forwarded, which the member does not answer.
     while begun.elapsed() < ring.options.wait * 4 {
         let said = tokio::time::timeout(ring.options.silence(), answers.next()).await;
         let said = said.expect("a sign of life in time").unwrap();
@@ -113,7 +113,7 @@ async fn late_entries_are_left_to_the_leader() {
     assert_eq!(stream.matching().await, Some(2));
     let begun = Instant::now();
     stream.send(3..6);
-    // So that the member receives a call of its leader.
+    // The empty request is answered, so the member has received a call of its leader.
     assert_eq!(stream.matching().await, Some(2));
     let over = stream.answer().await.unwrap().unwrap_err();
     assert!(over.to_string().contains("entry 7.3"), "{over}");
@@ -123,7 +123,7 @@ async fn late_entries_are_left_to_the_leader() {
     assert_eq!(indexes(&received), [vec![0, 1, 2], vec![]]);
     assert_eq!(ring.fallbacks(), [(2, "lacks_entries", 1)]);
 
-    // The engine's next stream is the leader's own.
+    // The leader itself sends the entries of the engine's next stream.
     stream.open_another().await;
     stream.send(3..6);
     assert_eq!(stream.matching().await, Some(5));
@@ -142,7 +142,7 @@ async fn arriving_parts_extend_the_wait_for_an_entry() {
     assert_eq!(stream.matching().await, Some(2));
     let begun = Instant::now();
     stream.send(3..5);
-    // Longer than a member may leave its proxy's requests unanswered.
+    // The wait is longer than a member may leave its proxy's requests unanswered.
     for _ in 0..12 {
         assert!(stream.matching().now_or_never().is_none());
         tokio::time::sleep(ring.options.wait * 4 / 5).await;
@@ -153,7 +153,7 @@ async fn arriving_parts_extend_the_wait_for_an_entry() {
     assert_eq!(stream.matching().await, Some(4));
     assert!(ring.fallbacks().is_empty());
 
-    // The parts of the next one stop arriving.
+    // The parts of the next entry stop arriving.
     stream.send(5..6);
     tokio::time::sleep(ring.options.wait * 4 / 5).await;
     relay.part_arrives();
@@ -165,7 +165,7 @@ async fn arriving_parts_extend_the_wait_for_an_entry() {
     assert_eq!(ring.fallbacks(), [(2, "lacks_entries", 1)]);
 }
 
-/// As while its leader packs it for the other region.
+/// The proxy does not have the entry yet, for example because the leader compresses it for the other region.
 #[tokio::test(start_paused = true)]
 async fn a_large_entry_is_requested_once_it_was_sent() {
     let mut ring = Ring::with_proxy(1, 3).await;
@@ -184,7 +184,7 @@ async fn a_large_entry_is_requested_once_it_was_sent() {
     let received = ring.members.received(MemberId(3));
     assert_eq!(received.last().unwrap().from, MemberId(2));
 
-    // The first of a stream is held back as well.
+    // The first request of a stream is delayed too.
     ring.log(1).push_entries([large_entry(4)]);
     drop(stream);
     let mut stream = ring.stream(3).await;
@@ -202,7 +202,7 @@ async fn the_leader_sends_a_large_entry_that_its_proxy_never_gets() {
     let mut stream = ring.stream(3).await;
     let begun = Instant::now();
     stream.send(3..4);
-    // So that the member receives a call of its leader; it lacks the preceding entry.
+    // The member receives a call of its leader, and answers that it lacks the preceding entry.
     stream.answer().await.unwrap().unwrap();
     let took = begun.elapsed();
     let allowed = ring.options.wait * 6 + Duration::from_secs(LARGE as u64 / (16 << 20));
@@ -239,7 +239,7 @@ async fn unreadable_entries_are_not_reported_as_purged() {
 #[tokio::test(start_paused = true)]
 async fn entries_of_another_term_are_not_forwarded() {
     let ring = Ring::with_proxy(1, 0).await;
-    // The proxy has an earlier leader's entries, and this leader's entries have not arrived there yet.
+    // The proxy has entries of an earlier leader. This leader's entries have not arrived there yet.
     ring.log(1)
         .push_entries([entry(5, 0), entry(TERM, 1), entry(TERM, 2)]);
     ring.log(2)

@@ -1,4 +1,4 @@
-//! The limit of data in flight over a proxy.
+//! The limit of the bytes in flight over a proxy.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn a_leader_sends_one_window_ahead_of_the_answers() {
     let window = REPLICATION_WINDOW_BYTES / ENTRY_BYTES;
     assert_eq!(ring.lines.requests(PROXY).len(), window);
 
-    // The answers make room for the rest.
+    // The answers make room for the remaining entries.
     stream.answer().await.unwrap().unwrap_err();
     ring.lines.set(PROXY, Behaviour::Serves);
     ring.bring_up(2).await;

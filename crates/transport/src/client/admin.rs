@@ -1,4 +1,4 @@
-//! The calls of operators and of a bootstrapping member.
+//! The client for the calls of operators and of a bootstrapping member.
 
 use bytes::BytesMut;
 use raft_types::{FormatRange, FormatVersion, MemberId, RingId};
@@ -16,7 +16,7 @@ use crate::local_member::LogPiece;
 use crate::schema::{self, admin_client};
 use crate::tls::TlsMaterial;
 
-/// Calls one member.
+/// A client for one member.
 #[derive(Clone)]
 pub struct AdminClient {
     client: admin_client::AdminClient<Channel>,
@@ -26,20 +26,20 @@ pub struct AdminClient {
     config: TransportConfig,
 }
 
-/// Why a call without TLS fails at a TLS port, instead of the HTTP/2 error.
+/// The text for a call without TLS to a TLS port. It replaces the HTTP/2 error.
 const WITHOUT_TLS: &str = "it does not answer a call without TLS; if the ring has TLS, give --tls-certificate-file, --tls-key-file and \
                            --tls-ca-file, or a configuration with [tls]";
 
 /// The answer to a call.
 type Called<T = ()> = Result<T, AdminError>;
 
-/// Why there is no usable answer.
+/// Why a call has no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AdminError {
     /// The address is invalid.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// No process answers there, or not in time.
+    /// No process answers at the address, or not in time.
     #[error(
         "the member at {address} does not answer: {reason}; start it, or check its address and TLS settings"
     )]
@@ -49,12 +49,12 @@ pub enum AdminError {
         /// The error of the connection or the call.
         reason: String,
     },
-    /// The name in the address cannot be resolved, so that it is unknown whether the member is up.
+    /// The name in the address cannot be resolved, so it is unknown whether the member is running.
     #[error(
         "the member at {address} cannot be called: {reason}; check the name, and the name servers of this host"
     )]
     Unresolved {
-        /// The address.
+        /// The called address.
         address: String,
         /// The name and the resolver's error.
         reason: String,
@@ -67,7 +67,7 @@ pub enum AdminError {
         /// The member's reason.
         reason: String,
     },
-    /// The member refuses the call for the caller's certificate.
+    /// The member refuses the call because of the caller's certificate.
     #[error("the member at {address} refuses: {reason}")]
     NotAllowed {
         /// The called address.
@@ -75,7 +75,7 @@ pub enum AdminError {
         /// The certificate's holder and the required right.
         reason: String,
     },
-    /// Its answer is invalid.
+    /// The member's answer is invalid.
     #[error(
         "the member at {address} gave an answer that cannot be read ({reason}); run the same version on all members"
     )]
@@ -88,14 +88,14 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// Whether the same call may succeed later.
+    /// Returns true if the same call may succeed later.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Unresolved { .. })
     }
 }
 
 impl AdminClient {
-    /// A client for the member at an address; the first call opens the connection.
+    /// Creates a client for the member at an address. The first call opens the connection.
     ///
     /// # Errors
     /// [`AdminError::Address`].
@@ -140,7 +140,7 @@ impl AdminClient {
         })
     }
 
-    /// Assigns a fresh member to its ring, whose log begins at `origin`. Idempotent.
+    /// Assigns a new member to its ring, whose log begins at `origin`. Idempotent.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -156,7 +156,7 @@ impl AdminClient {
         Ok(())
     }
 
-    /// A member's status, as a JSON document.
+    /// Returns the member's status as a JSON document.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -166,10 +166,10 @@ impl AdminClient {
         Ok(answer.json)
     }
 
-    /// Gives a member a command. Only its start has a deadline. It continues if the events are dropped.
+    /// Gives a member a command. The deadline applies only to the start of the command. The command continues if the events are dropped.
     ///
     /// # Errors
-    /// [`AdminError`]; the command did not start then, unless the member failed while answering.
+    /// [`AdminError`]. The command did not start, unless the member failed while it answered.
     pub async fn command(&self, json: bytes::Bytes) -> Called<CommandEvents> {
         let mut client = self.client.clone();
         let given = client.command(schema::CommandRequest { json });
@@ -180,8 +180,8 @@ impl AdminClient {
         })
     }
 
-    /// Reads the committed transactions that are not in `have` (a GTID set in MySQL's text format), and then later commits. Transactions
-    /// above `max_transaction_bytes` are refused.
+    /// Reads the committed transactions that are not in `have` (a GTID set in MySQL's text format), and then later ones as they are
+    /// committed. Transactions larger than `max_transaction_bytes` are refused.
     ///
     /// # Errors
     /// [`AdminError`].
@@ -199,7 +199,7 @@ impl AdminClient {
 
     async fn call<T>(&self, call: impl Future<Output = Result<Response<T>, Status>>) -> Called<T> {
         let address = self.address.clone();
-        // A name server may take longer than a member may.
+        // The lookup has its own limit, because a name server may take longer than a member may.
         let (host, _) = host_and_port(&address).unwrap_or_default();
         let known = self.names.wait_for_first(host, self.config.lookup_limit);
         if let Err(error) = known.await {
@@ -233,7 +233,7 @@ pub struct CommandEvents {
 }
 
 impl CommandEvents {
-    /// The next event, a JSON document; `None` at the end.
+    /// Returns the next event as a JSON document; `None` at the end.
     ///
     /// # Errors
     /// [`AdminError::Unreachable`] if the connection is lost; the command may continue.
@@ -244,21 +244,21 @@ impl CommandEvents {
     }
 }
 
-/// A member's log being read.
+/// A stream of pieces of a member's log.
 #[derive(Debug)]
 pub struct LogPieces {
     parts: Streaming<schema::LogPart>,
     address: String,
-    /// The incomplete transaction.
+    /// The received part of a transaction that is not complete yet.
     open: BytesMut,
     max_transaction_bytes: u64,
 }
 
 impl LogPieces {
-    /// The next piece; `None` when the member stops. Cancel-safe.
+    /// Returns the next piece; `None` if the member stops. Cancel-safe.
     ///
     /// # Errors
-    /// [`AdminError`]; nothing follows it.
+    /// [`AdminError`]; no piece follows an error.
     pub async fn next(&mut self) -> Called<Option<LogPiece>> {
         loop {
             let part = self.parts.message().await;
@@ -349,7 +349,7 @@ mod tests {
         let called = tokio::time::timeout(Duration::from_secs(10), listener.accept());
         let (status, called) = tokio::join!(client.status(), called);
         called.unwrap().unwrap();
-        // A process listens there without answering.
+        // A process listens at the address, but does not answer.
         let silent = AdminError::Unreachable {
             address,
             reason: "no answer within 200ms".to_owned(),

@@ -1,4 +1,5 @@
-//! One append stream of the engine to a member: compressing for other regions, splitting into messages, the window, and the answers.
+//! One append stream of the engine to a member. It compresses payloads for other regions, splits requests into messages, limits the bytes
+//! in flight, and returns the answers.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -23,12 +24,12 @@ use crate::compression::Packer;
 use crate::schema::{AppendAnswer, AppendPart};
 use crate::wire::{PackedRequest, Splitter, answered_from};
 
-// Bytes in flight of a stream: the sender waits at the limit, and answers make room. The engine itself pipelines without a bound.
+// Bytes of a stream in flight. The sender waits at the limit; answers make room. The engine itself sends without a limit.
 
-/// One append stream's window, shared by its sender and its answers.
+/// The window of one append stream, shared by its sender and its answers.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// Limit of bytes in flight, counting entries.
+    /// Limit of the bytes of entries in flight.
     most: usize,
     state: Mutex<State>,
     sender: AtomicWaker,
@@ -36,7 +37,7 @@ pub(crate) struct Window {
 
 #[derive(Debug)]
 struct State {
-    /// Sent and unanswered requests, by the size of their entries.
+    /// The sizes of the entries of each sent and unanswered request.
     unanswered: VecDeque<usize>,
     bytes: usize,
     moved: Instant,
@@ -55,13 +56,13 @@ impl Window {
         }
     }
 
-    /// Ready when another request may be sent. An entry larger than the window is sent if nothing else is in flight.
+    /// Ready when another request may be sent. An entry larger than the window may be sent if nothing else is in flight.
     pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
         if self.has_room() {
             return Poll::Ready(());
         }
         self.sender.register(context.waker());
-        // An answer may have come between the two checks.
+        // An answer may have arrived between the two checks.
         match self.has_room() {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -77,7 +78,7 @@ impl Window {
         self.bytes() < self.most
     }
 
-    /// Records a sent message; `request` is the size of the request that it completes.
+    /// Records a sent message. If the message completes a request, `request` is the size of that request.
     pub(crate) fn sent(&self, request: Option<usize>) {
         let mut state = lock(&self.state);
         state.moved = Instant::now();
@@ -87,7 +88,7 @@ impl Window {
         }
     }
 
-    /// Records the answer to the oldest request. False if none was in flight.
+    /// Records the answer to the oldest request. Returns false if no request was in flight.
     pub(crate) fn answered(&self) -> bool {
         let was_full = {
             let mut state = lock(&self.state);
@@ -105,12 +106,13 @@ impl Window {
         true
     }
 
-    /// True if requests are in flight.
+    /// Returns true if requests are in flight.
     pub(crate) fn is_open(&self) -> bool {
         !lock(&self.state).unanswered.is_empty()
     }
 
-    /// True if requests are in flight without progress for `deadline` plus a slow disk's time to write them: answers come after durability.
+    /// Returns true if requests are in flight without progress. The limit is `deadline` plus the time that a slow disk needs to write them,
+    /// because a member answers after its entries are durable.
     pub(crate) fn is_stalled(&self, deadline: Duration) -> bool {
         let state = lock(&self.state);
         let written = Duration::from_secs((state.bytes / SLOWEST_DISK_BYTES_PER_S) as u64);
@@ -118,17 +120,18 @@ impl Window {
     }
 }
 
-// The answers to an append stream, for the engine: in request order, ended by the first failure, and never later than the stall deadline.
+// The answers to an append stream, for the engine, in the order of the requests. The first failure ends them. Each answer arrives before
+// the stall deadline, or the stream fails.
 
 type Item = RpcResult<Answered>;
-/// The further connections of a stream, until each ends.
+/// The additional connections of a stream, until each of them ends.
 pub(crate) type FurtherStripes = FuturesUnordered<BoxFuture<'static, Result<(), Status>>>;
 
 /// The answers to one stream, in request order.
 pub(crate) struct Answers {
     peer: Arc<Peer>,
     streaming: Streaming<AppendAnswer>,
-    /// The stream's further connections, until each ends.
+    /// The additional connections of the stream, until each of them ends.
     stripes: FurtherStripes,
     window: Arc<Window>,
     /// Fires a few times per stall deadline, so that no timer is set for each message.
@@ -197,7 +200,7 @@ impl Stream for Answers {
                 return Poll::Ready(item);
             }
             while let Poll::Ready(Some(end)) = this.stripes.poll_next_unpin(context) {
-                // A connection that ended normally has delivered its messages.
+                // A connection that ended without an error has delivered all its messages.
                 if let Err(status) = end {
                     this.ended = true;
                     return Poll::Ready(Some(Err(call_error(&this.peer, &status))));
@@ -219,13 +222,13 @@ fn check_interval(peer: &Peer) -> Duration {
     (peer.config.stall_deadline / 4).max(Duration::from_millis(1))
 }
 
-/// The stream failed; the engine begins another one.
+/// The error of a stream that failed; the engine opens another one.
 fn broken(reason: impl ToString) -> RPCError<TypeConfig> {
     RPCError::Network(NetworkError::from_string(reason))
 }
 
-/// The engine's error for a stream that failed after it was opened: the engine pauses before it retries a member that refuses, and retries
-/// immediately after a broken connection.
+/// Returns the engine's error for a stream that failed after it was opened. If the member refused, the engine pauses before it retries. If
+/// the connection broke, it retries immediately.
 fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
     let message = peer.failed(status);
     match status.code() {
@@ -238,7 +241,7 @@ fn call_error(peer: &Peer, status: &Status) -> RPCError<TypeConfig> {
 
 // The engine's requests with compressed payloads for other regions.
 
-/// The engine's requests, with payloads packed if there is a packer.
+/// The engine's requests. If there is a packer, their payloads are compressed.
 pub(crate) fn packed(
     requests: impl Stream<Item = Asked> + Send + 'static,
     packer: Option<Arc<Packer>>,
@@ -270,7 +273,7 @@ async fn pack(packer: &Packer, asked: Asked) -> PackedRequest {
 
 // The engine's requests as a message stream. The connection polls it directly, without a task in between.
 
-/// The engine's requests as messages, split when the connection polls.
+/// The engine's requests as messages. A request is split when the connection polls.
 pub(crate) struct Parts {
     pub(super) requests: BoxStream<'static, PackedRequest>,
     pub(super) window: Arc<Window>,
@@ -293,7 +296,7 @@ impl Stream for Parts {
                 this.current = request.map(|request| Splitter::new(request, this.most));
                 continue;
             };
-            // Within an entry, HTTP/2's own window limits the sender.
+            // In the middle of an entry, only HTTP/2's own window limits the sender.
             if !splitter.is_inside_entry() {
                 ready!(this.window.poll_room(context));
             }

@@ -1,4 +1,5 @@
-//! Opens connections by address: name lookup, the system's sockets or other streams, and TLS. Describes connection errors.
+//! Opens connections by address: looks up the name, uses the system's sockets or other streams, and adds TLS. Also describes connection
+//! errors.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -34,13 +35,13 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 /// A boxed stream.
 pub type ByteStream = Box<dyn Duplex>;
 
-/// Opens streams to other members instead of the system's sockets.
+/// Opens streams to other members, in place of the system's sockets.
 pub trait Streams: Send + Sync + 'static {
-    /// Opens a stream to the member at `address`, written as in its record. May never return; the caller has a deadline. If nothing sent
-    /// arrives for `given_up_after`, the stream fails; `None`: no such limit.
+    /// Opens a stream to the member at `address`, written as in its record. May never return, because the caller has a deadline. If sent
+    /// data are not acknowledged for `given_up_after`, the stream fails; `None` means no such limit.
     ///
     /// # Errors
-    /// As a socket's `connect`: `ConnectionRefused` where nothing listens.
+    /// The errors of a socket's `connect`: `ConnectionRefused` if no process listens.
     fn connect(
         &self,
         address: &str,
@@ -48,7 +49,7 @@ pub trait Streams: Send + Sync + 'static {
     ) -> BoxFuture<'static, io::Result<ByteStream>>;
 }
 
-/// An unusable address.
+/// An address that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{address}` is not an address that can be called ({reason}); write it as HOST:PORT")]
 pub struct AddressError {
@@ -56,15 +57,16 @@ pub struct AddressError {
     reason: String,
 }
 
-/// A connection that is opened by its first call, and again after a failure. Must be called within its runtime.
+/// Returns a connection that is opened by its first call, and again after a failure. Must be called within its runtime.
 ///
-/// Its deadline begins after the name lookup, which may take longer: calls that fail in the meantime wait for the same lookup.
+/// The deadline for opening begins after the name lookup, which may take longer. If a call fails in the meantime, the next call waits for
+/// the same lookup.
 pub(crate) fn lazy(address: &str, connector: Connector) -> Result<Channel, AddressError> {
     let refused = |reason: &dyn Error| AddressError {
         address: address.to_owned(),
         reason: chain(reason),
     };
-    // Also with TLS: for the endpoint, `https` would mean its own TLS, with fixed certificates.
+    // The scheme is `http` with TLS too. With `https`, the endpoint would use its own TLS, with fixed certificates.
     let mut endpoint = Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| refused(&error))?
         .tcp_nodelay(true)
@@ -89,15 +91,15 @@ pub(crate) fn lazy(address: &str, connector: Connector) -> Result<Channel, Addre
 pub(crate) struct Connector {
     pub(crate) config: TransportConfig,
     pub(crate) tls: Option<TlsMaterial>,
-    /// Options for another region.
+    /// Socket options, if the member is in another region.
     pub(crate) line: Option<FarLine>,
-    /// Instead of the system's sockets.
+    /// Replaces the system's sockets.
     pub(crate) streams: Option<Arc<dyn Streams>>,
     pub(crate) names: Names,
 }
 
 impl Connector {
-    /// True if it carries entries to another region.
+    /// Returns true if the connection carries entries to another region.
     pub(super) fn carries_entries_far(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.carries_entries)
     }
@@ -160,7 +162,7 @@ impl Connector {
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A status as text: the system's error of the connection if there is one, otherwise all causes.
+/// Returns a status as text: the system's connection error if there is one, otherwise all causes.
 pub(crate) fn message_of(status: &Status) -> String {
     if let Some(message) = status.source().and_then(connection_message) {
         return message;
@@ -172,8 +174,8 @@ pub(crate) fn message_of(status: &Status) -> String {
     }
 }
 
-/// True if the other end does not support the protocol: its answer is invalid, or it closed the connection during the call. The result
-/// depends on whether the caller is still writing at that time.
+/// Returns true if the other end does not support the protocol. Then either its answer is invalid, or it closed the connection during the
+/// call. Which one occurs depends on whether the caller was still writing.
 pub(crate) fn is_another_protocol(status: &Status) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     let closed = |error: &io::Error| matches!(error.kind(), BrokenPipe | ConnectionReset);
@@ -182,7 +184,8 @@ pub(crate) fn is_another_protocol(status: &Status) -> bool {
         .is_some_and(|source| connection_error(source).is_none_or(closed))
 }
 
-/// The innermost connection error: the kind of a system error ("connection refused"), otherwise the text (an unknown name, a certificate).
+/// Returns the innermost connection error as text. For a system error, this is its kind ("connection refused"); otherwise, its message (an
+/// unknown name, a certificate).
 fn connection_message(error: &(dyn Error + 'static)) -> Option<String> {
     connection_error(error).map(|error| match error.raw_os_error() {
         Some(_) => error.kind().to_string(),
@@ -211,17 +214,17 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-// Liveness probes: whether any process listens at an address. Each uses its own connection, which is dropped unused: the connections for
-// calls do not report how connecting failed.
+// Liveness probes: check whether a process listens at an address. A probe opens a connection of its own, and drops it unused. The
+// connections for calls cannot be used, because they do not report how connecting failed.
 
-/// The two parts of `HOST:PORT`; an IPv6 address without its brackets.
+/// Splits `HOST:PORT` into its parts; an IPv6 address is returned without brackets.
 pub(super) fn host_and_port(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     Some((host.trim_matches(['[', ']']), port.parse().ok()?))
 }
 
-/// Probes all addresses of a name in turn. Each has to refuse, except those without a route from this host, as IPv6 without support.
-/// Earlier addresses of the name do not count: a moved member is not dead.
+/// Probes all addresses of a name in turn. Each address must refuse. Addresses without a route from this host, for example IPv6 without
+/// support, are ignored. Earlier addresses of the name do not count, because a member may have moved.
 pub(super) async fn knock(address: &str, names: &Names) -> Knock {
     let Some((host, port)) = host_and_port(address) else {
         return Knock::Silent;
@@ -240,7 +243,7 @@ pub(super) async fn knock(address: &str, names: &Names) -> Knock {
     knocked
 }
 
-/// The outcome of a connection attempt; `None`: no route to the address.
+/// Returns the outcome of a connection attempt; `None` if there is no route to the address.
 pub(super) fn knocked(error: Option<io::Error>) -> Option<Knock> {
     match error.map(|error| error.kind()) {
         None => Some(Knock::Answers),

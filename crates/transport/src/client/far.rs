@@ -1,11 +1,12 @@
-//! Options for other regions: compressed payloads, and connections tuned for distance and packet loss.
+//! Options for other regions: compressed payloads, and connections that are tuned for distance and packet loss.
 //!
-//! The system's send buffer (`net.ipv4.tcp_wmem`) bounds the bytes in flight of a connection. A congestion control that treats each lost
-//! packet as congestion is slow where packets get lost otherwise. These connections therefore request the largest buffer and a congestion
-//! control that measures bandwidth. Each is requested once per connection; without it, the system's defaults apply.
+//! The system's send buffer (`net.ipv4.tcp_wmem`) limits the bytes in flight of a connection. Many congestion controls treat each lost
+//! packet as congestion, and are slow if packets are lost for other reasons. So these connections request the largest buffer, and a
+//! congestion control that measures the bandwidth. Each option is requested once per connection. If the system refuses an option, its
+//! default applies.
 //!
-//! A connection for entries is closed after a time without acknowledgements by the other end's system, not by HTTP/2's keepalive. A ping or
-//! its answer waits for the data in flight, and a slow connection would seem dead.
+//! A connection for entries is closed if the other end's system acknowledges nothing for some time. HTTP/2's keepalive is not used: a ping
+//! or its answer waits for the data in flight, so a slow connection would seem to be dead.
 
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -19,16 +20,16 @@ use tokio::net::TcpStream;
 use crate::compression::{Compression, Packer};
 use crate::config::STREAM_WINDOW_BYTES;
 
-/// Connections for entries to a member in another region, in addition to the first.
+/// Number of connections for entries to a member in another region, in addition to the first one.
 pub(super) const FURTHER_STRIPES: usize = 5;
-/// Limit of entry bytes in flight to it: 50 MB/s over a round trip of 300 ms, plus the disk's time. A receiver returns a connection's
-/// window in halves, so each connection can use half of its own. With more, messages wait in full connections while the receiver needs
-/// them, and throughput drops.
+/// Limit of the bytes of entries in flight to a member in another region: 50 MB/s over a round trip of 300 ms, plus time for the disk. A
+/// receiver opens a connection's window again in halves, so each connection can use half of its window. With a higher limit, messages would
+/// wait in full connections while the receiver needs them, and throughput would drop.
 pub(super) const FAR_WINDOW_BYTES: usize = (1 + FURTHER_STRIPES) * STREAM_WINDOW_BYTES as usize / 2;
-/// Maximum bytes of entries in a message. The receiver waits for the next message; a part of it without room in its connection's window
-/// delays all others by a round trip.
+/// Maximum bytes of entries in a message. The receiver needs the messages in order. If a part of the next message does not fit the window
+/// of its connection, it delays all others by a round trip.
 pub(super) const FAR_PART_BYTES: usize = 256 << 10;
-/// Entry bytes in flight above which one connection no longer suffices.
+/// Above this number of bytes of entries in flight, several connections are used.
 pub(super) const MUCH_BYTES: usize = 1 << 20;
 
 /// Options for other regions.
@@ -36,11 +37,11 @@ pub(super) const MUCH_BYTES: usize = 1 << 20;
 pub struct FarOptions {
     /// Compression of payloads; `None`: no compression.
     pub compression: Option<Compression>,
-    /// The system's name of the congestion control; `None`: the system's default.
+    /// The system's name of the congestion control; `None` for the system's default.
     pub congestion_control: Option<String>,
 }
 
-/// Options for members in another region than this one.
+/// Options for members in other regions than this member.
 pub(crate) struct Far {
     pub(super) own: Region,
     /// Compresses payloads.
@@ -67,15 +68,15 @@ impl Far {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FarLine {
     congestion_control: Option<Arc<str>>,
-    /// Whether it carries entries, rather than heartbeats and votes.
+    /// True if the connection carries entries; false if it carries heartbeats and votes.
     pub(crate) carries_entries: bool,
 }
 
 impl FarLine {
-    /// Sets the options of a new connection. With entries, it is closed if nothing that it sent is acknowledged for `deadline`.
+    /// Sets the options of a new connection. A connection for entries is closed if sent data are not acknowledged for `deadline`.
     ///
     /// # Errors
-    /// When the system refuses the deadline.
+    /// If the system refuses the deadline.
     pub(crate) fn apply(&self, stream: &TcpStream, deadline: Duration) -> io::Result<()> {
         if self.carries_entries {
             let milliseconds = u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX);
@@ -95,21 +96,22 @@ impl FarLine {
             }
         }
         if let Some(bytes) = buffer_worth_asking_for() {
-            // If refused, the system's own bounds apply.
+            // If the system refuses the size, its own limits apply.
             let _ = sockopt::set_socket_send_buffer_size(stream, bytes);
         }
         Ok(())
     }
 }
 
-/// The size to request, in bytes, if the system would then give more than by default.
+/// Returns the buffer size to request, in bytes. `None` if a request would not give more than the default.
 fn buffer_worth_asking_for() -> Option<usize> {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).ok();
     let (most, by_itself) = (read("core/wmem_max")?, read("ipv4/tcp_wmem")?);
     worth_asking_for(&most, &by_itself)
 }
 
-/// The system gives twice the requested size, at most `most`; `by_itself` contains the most that it gives by default.
+/// Compares the two sizes. For a request, the system gives twice the requested size, at most `most`. `by_itself` contains the maximum that
+/// it gives without a request.
 fn worth_asking_for(most: &str, by_itself: &str) -> Option<usize> {
     let most: usize = most.trim().parse().ok()?;
     let unasked: usize = by_itself.split_whitespace().nth(2)?.parse().ok()?;
@@ -128,7 +130,7 @@ mod tests {
             worth_asking_for("4194304\n", "4096\t16384\t4194304\n"),
             Some(4 << 20)
         );
-        // Many systems' values: a request yields less than the default.
+        // Common values of many systems: a request would give less than the default.
         assert_eq!(worth_asking_for("212992\n", "4096 16384 4194304"), None);
         assert_eq!(worth_asking_for("", ""), None);
     }

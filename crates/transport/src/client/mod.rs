@@ -1,4 +1,4 @@
-//! The calling end: one peer per member, two connections per peer, and the engine's network over them.
+//! The calling end: one peer for each member, two connections for each peer, and the engine's network over them.
 
 mod admin;
 mod append_stream;

@@ -40,30 +40,30 @@ use crate::schema::{ProxyFrame, ProxyPart};
 use crate::wire::{AnswerReader, RequestWriter};
 use crate::{envelope, schema, wire};
 
-/// Makes the clients with which one member calls the others. Clones share their connections.
+/// Creates the clients with which one member calls the others. Clones share their connections.
 #[derive(Clone)]
 pub struct GrpcNetworkFactory(Arc<Peers>);
 
 impl GrpcNetworkFactory {
-    /// Calls on behalf of the member in `book`.
+    /// Creates a network that calls as the member in `book`.
     pub fn new(book: Arc<IdentityBook>, options: NetworkOptions) -> Self {
         Self(Arc::new(Peers::new(book, options)))
     }
 
-    /// Bytes sent to each member so far.
+    /// Returns the bytes sent to each member so far.
     pub fn link_bytes(&self) -> BTreeMap<MemberId, LinkBytes> {
         let counters = lock(&self.0.counters);
         let sent = counters.iter().map(|(id, link)| (*id, *lock(link)));
         sent.collect()
     }
 
-    /// Savings by compression so far.
+    /// Returns the bytes saved by compression so far.
     pub fn compression(&self) -> CompressionFigures {
         let packer = self.0.far.as_ref().and_then(|far| far.packer.as_ref());
         packer.map(|packer| packer.figures()).unwrap_or_default()
     }
 
-    /// Current failures and refusals, by member.
+    /// Returns current failures and refusals, by member.
     pub fn troubles(&self) -> BTreeMap<MemberId, PeerTrouble> {
         let known = lock(&self.0.known);
         let peers = known.iter();
@@ -128,22 +128,22 @@ impl MemberCalls for GrpcNetworkFactory {
     }
 }
 
-/// Calls one member. The engine keeps a client for its whole leadership, even if the member's address changes.
+/// A client for one member. The engine keeps it for its whole leadership, even if the member's address changes.
 struct PeerClient {
     peers: Arc<Peers>,
-    /// By the record with which the client was made.
+    /// The peer for the record with which the client was created.
     first: Arc<Peer>,
     lane: Lane,
 }
 
 impl PeerClient {
-    /// The member at its current address.
+    /// Returns the peer at the member's current address.
     fn peer(&self) -> Arc<Peer> {
         let newest = self.peers.newest(self.first.id());
         newest.unwrap_or_else(|| self.first.clone())
     }
 
-    /// A heartbeat, or any other request without entries.
+    /// Sends a heartbeat, or another request without entries.
     async fn heartbeat(
         peer: &Peer,
         request: AppendEntriesRequest<TypeConfig>,
@@ -189,7 +189,8 @@ impl PeerClient {
         Ok(Answers::new(peer, streaming, window, further))
     }
 
-    /// The same over several connections. The others are opened after the first, and share the load while much is in flight.
+    /// Opens a stream that is distributed over several connections. The additional connections are opened after the first one, and share
+    /// the load while many bytes are in flight.
     async fn open_striped(
         peer: Arc<Peer>,
         further: Vec<RaftClient<Channel>>,
@@ -219,9 +220,9 @@ impl PeerClient {
                     match client.append_stripe(request).await {
                         Ok(_) => return Ok(()),
                         Err(status) if deal.has_used(number) => return Err(status),
-                        // The receiver continues without it.
+                        // The receiver continues without this connection.
                         Err(status) if status.code() == Code::FailedPrecondition => return Ok(()),
-                        // A failed connection has lost nothing.
+                        // A connection that failed before it carried a message has lost nothing.
                         Err(_) => tokio::time::sleep(peer.config.connect_deadline).await,
                     }
                 }
@@ -233,7 +234,7 @@ impl PeerClient {
     }
 }
 
-/// Whether the member itself refused, rather than was unreachable.
+/// Returns true if the member itself refused; false if it could not be reached.
 fn is_refusal(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition && envelope::refusal_code(status).is_none()
 }
@@ -245,8 +246,8 @@ impl MemberClient for PeerClient {
         option: RPCOption,
     ) -> Call<'_, AnswerStream<'_>> {
         async move {
-            // The engine's retry pause is inside its request stream: a call that fails before polling that stream would be repeated
-            // immediately.
+            // The engine's pause before a retry is inside its request stream, so the stream is polled first. A call that fails before that
+            // would be repeated immediately.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
@@ -337,7 +338,8 @@ async fn unary<T>(
             peer.well();
             Ok(response.into_inner())
         }
-        // Whatever its code: a connection closed right after the accept would otherwise be retried immediately.
+        // Any status is reported as unreachable. Otherwise a connection that is closed directly after it was accepted would be retried
+        // immediately.
         Ok(Err(status)) => Err(RPCError::Unreachable(Unreachable::from_string(
             peer.failed(&status),
         ))),
@@ -353,7 +355,7 @@ async fn unary<T>(
     }
 }
 
-/// A client over one of a member's connections.
+/// Returns a client that uses one of a member's connections.
 fn connected(
     peer: &Peer,
     client: &Result<RaftClient<Channel>, AddressError>,
@@ -371,13 +373,13 @@ fn unreadable(error: wire::WireError) -> RPCError<TypeConfig> {
     RPCError::Unreachable(Unreachable::from_string(error))
 }
 
-// Opens connections in advance. A newly elected member calls members that it never called before; opening a connection across regions then
-// would delay a failover by a round trip for each of the two, or more with TLS.
+// Opens connections in advance. A newly elected leader calls members that it has never called before. Opening its two connections to
+// another region would delay a failover by a round trip for each, or more with TLS.
 
-/// Greeting interval while all members answer. A greeting wakes both ends twice, and is most of an idle member's traffic apart from
-/// heartbeats. It detects an unnoticed broken connection.
+/// Interval of greetings while all members answer. Apart from heartbeats, greetings are most of an idle member's traffic, and each one
+/// wakes both ends twice. A greeting detects a broken connection.
 const WHILE_ALL_ANSWER: Duration = Duration::from_secs(5);
-/// Interval while a member does not answer: bounds the time to reconnect.
+/// Interval of greetings while a member does not answer. It limits the time until the connection is opened again.
 const WHILE_ONE_IS_SILENT: Duration = Duration::from_secs(2);
 
 impl GrpcNetworkFactory {
@@ -403,7 +405,7 @@ impl GrpcNetworkFactory {
     }
 }
 
-/// Whether it answers on both connections. A failure is recorded as for any call.
+/// Returns true if the member answers on both connections. A failure is recorded as for any other call.
 async fn greet(peer: Arc<Peer>) -> bool {
     let on_each = [&peer.urgent, &peer.bulk].into_iter().flatten();
     let greetings = on_each.map(|client| {
@@ -428,7 +430,7 @@ async fn greet(peer: Arc<Peer>) -> bool {
     join_all(greetings).await.into_iter().all(|answers| answers)
 }
 
-// Proxy sessions, from the leader's end.
+// Proxy sessions, at the leader's end.
 
 impl ProxyCalls for GrpcNetworkFactory {
     fn open(
@@ -440,7 +442,7 @@ impl ProxyCalls for GrpcNetworkFactory {
     ) -> BoxFuture<'static, Result<ProxyAnswers, LineBroken>> {
         let peer = self.0.peer(proxy, record);
         async move {
-            // The first request's vote: a session belongs to one leadership.
+            // A session belongs to one leadership, so it uses the vote of the first request.
             let Some(first) = requests.next().await else {
                 return Ok(stream::empty().boxed());
             };
@@ -463,7 +465,7 @@ impl ProxyCalls for GrpcNetworkFactory {
     }
 }
 
-/// Carries a line until it breaks or has no sessions left; returns the reason.
+/// Sends and receives the frames of a line, until the line breaks or has no sessions left. Returns the reason.
 async fn carry(peer: Arc<Peer>, frames: Together<ProxyPart>, line: Weak<OpenLine>) -> LineBroken {
     let broken = |reason: &str| LineBroken(reason.to_owned());
     let failed = |status: Status| LineBroken(peer.failed(&status));

@@ -1,8 +1,9 @@
-//! The called members: each with its two connections and its last failure. All calls to one member share its connections.
+//! The members that this member calls, each with its two connections and its last failure. All calls to a member share its connections.
 //!
-//! A member is called at its address in the ring's log. If that fails for a while and this member's configuration has another one, the two
-//! are tried in turns until one answers, which then stays. Only a leader can write a new address into the log, so that members that have
-//! all moved could not elect one otherwise. A host that now belongs to another member does not count: an envelope names its recipient.
+//! A member is called at its address in the ring's log. This member's configuration may have another address for it. If the first address
+//! fails for [`GIVEN_UP_AFTER`], the two are tried in turn until one answers, which is used from then on. Only a leader can write a new
+//! address into the log. So without this rule, a ring whose members have all moved could not elect a leader. A host that now belongs to
+//! another member does not count as an answer, because each call names its recipient.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -30,22 +31,22 @@ use crate::envelope;
 use crate::schema::raft_client::RaftClient;
 use crate::tls::TlsMaterial;
 
-/// How a member calls the others.
+/// Options with which a member calls the others.
 #[derive(Clone, Default)]
 pub struct NetworkOptions {
     /// `None`: without TLS.
     pub tls: Option<TlsMaterial>,
     /// Deadlines.
     pub config: TransportConfig,
-    /// This member's region, and options for others; `None`: all members are in one region.
+    /// This member's region, and the options for other regions; `None` if all members are in one region.
     pub far: Option<(Region, FarOptions)>,
     /// Folder of large compressed payloads.
     pub spill: SpillFolder,
-    /// Instead of the system's sockets.
+    /// Replaces the system's sockets.
     pub streams: Option<Arc<dyn Streams>>,
-    /// Instead of the system's resolver: for tests.
+    /// Replaces the system's resolver in tests.
     pub names: Option<Names>,
-    /// The members' addresses in this member's configuration, which are tried if the address in the ring's log does not answer.
+    /// The members' addresses in this member's configuration. They are tried if the address in the ring's log does not answer.
     pub configured: BTreeMap<MemberId, String>,
 }
 
@@ -54,7 +55,7 @@ pub struct NetworkOptions {
 pub struct LinkBytes {
     /// Entries with their payloads, as transmitted.
     pub entries: u64,
-    /// Entries as op ids, for members that get their payloads through this one.
+    /// Entries that are sent as op ids, for members that receive their payloads through the called member (a proxy).
     pub op_ids: u64,
     /// Heartbeats, which carry no entries.
     pub heartbeats: u64,
@@ -63,7 +64,7 @@ pub struct LinkBytes {
 /// Counts the bytes to one member.
 pub(crate) type LinkCounter = Arc<Mutex<LinkBytes>>;
 
-/// All members that this one calls.
+/// All members that this member calls.
 pub(crate) struct Peers {
     book: Arc<IdentityBook>,
     options: NetworkOptions,
@@ -87,7 +88,7 @@ impl Peers {
         }
     }
 
-    /// The member by its record; a changed record replaces its connections.
+    /// Returns the peer for a member's record. If the record has changed, the peer gets new connections.
     pub(crate) fn peer(&self, id: MemberId, record: &MemberRecord) -> Arc<Peer> {
         let mut known = lock(&self.known);
         if let Some(peer) = known.get(&id)
@@ -96,7 +97,7 @@ impl Peers {
             let peer = peer.clone();
             return self.where_it_answers(&mut known, peer);
         }
-        // A member found at another address is still there, whatever address the ring's log now has.
+        // A member that answered at its configured address is still there, regardless of the new address in the ring's log.
         let configured = self.configured_elsewhere(id, record);
         let before = known.get(&id).filter(|before| before.is_found_elsewhere());
         let found = configured.filter(|at| before.is_some_and(|before| before.address == **at));
@@ -106,15 +107,15 @@ impl Peers {
         peer
     }
 
-    /// The member by the newest record used in any call.
+    /// Returns the peer for the newest record that was used in any call.
     pub(crate) fn newest(&self, id: MemberId) -> Option<Arc<Peer>> {
         let mut known = lock(&self.known);
         let peer = known.get(&id).cloned()?;
         Some(self.where_it_answers(&mut known, peer))
     }
 
-    /// The same member at its other address, if it has one and this one has failed for a while; over new connections if it refuses these
-    /// connections' certificate.
+    /// Returns the peer to use. If its address has failed for [`GIVEN_UP_AFTER`] and it has another address, the peer is changed to that
+    /// address. If it refuses the certificate of its connections, it gets new connections.
     fn where_it_answers(
         &self,
         known: &mut BTreeMap<MemberId, Arc<Peer>>,
@@ -124,7 +125,7 @@ impl Peers {
         let other = match self.configured_elsewhere(id, &peer.record) {
             Some(configured) if peer.address == peer.record.address => Some(configured),
             Some(_) => Some(&peer.record.address),
-            // Its name may have resolved to another member, and to this one now. The connection would stay.
+            // Its name may have resolved to another member before, and to the right member now. The old connection would stay open.
             None if self.options.streams.is_none() && peer.is_taken_for_another() => {
                 Some(&peer.address)
             }
@@ -133,7 +134,7 @@ impl Peers {
         let connect = |address| self.connect(id, &peer.record, address, peer.trouble.clone());
         let next = match other.filter(|_| peer.is_given_up(now)) {
             Some(other) => connect(other),
-            // These would be used indefinitely; reloaded certificates apply only to new ones.
+            // The old connections would be used forever; reloaded certificates apply only to new connections.
             None if peer.is_refused_for_its_certificate(now) => {
                 let next = connect(&peer.address);
                 *lock(&next.fails_since) = *lock(&peer.fails_since);
@@ -146,13 +147,13 @@ impl Peers {
         next
     }
 
-    /// The configured address, if it differs from the one in the ring's log.
+    /// Returns the configured address, if it differs from the address in the ring's log.
     fn configured_elsewhere(&self, id: MemberId, record: &MemberRecord) -> Option<&String> {
         let configured = self.options.configured.get(&id)?;
         (*configured != record.address).then_some(configured)
     }
 
-    /// Connections are opened by their first call.
+    /// Creates the peer. Its first calls open the connections.
     fn connect(
         &self,
         id: MemberId,
@@ -197,7 +198,8 @@ impl Peers {
         }
     }
 
-    /// Probes whether any process listens at a member's possible addresses. Each has to refuse, like the addresses of a name.
+    /// Checks whether a process listens at one of a member's possible addresses. All addresses must refuse, as with several addresses of a
+    /// name.
     pub(crate) async fn knock(&self, id: MemberId, record: &MemberRecord) -> Knock {
         let mut refused = Knock::Silent;
         let configured = self.configured_elsewhere(id, record);
@@ -215,35 +217,35 @@ impl Peers {
     }
 }
 
-/// One member that is called.
+/// A member that is called, at one address.
 pub(crate) struct Peer {
     own: Arc<IdentityBook>,
     pub(crate) config: TransportConfig,
     to: Party,
-    /// As in the ring's log.
+    /// The member's record in the ring's log.
     record: MemberRecord,
-    /// The address that is called, possibly another one.
+    /// The address that is called; it may differ from the address in the record.
     address: String,
     /// The connection for entries.
     pub(super) bulk: Result<RaftClient<Channel>, AddressError>,
-    /// Heartbeats, votes, transfers: never delayed by entries.
+    /// The connection for heartbeats, votes and transfers, which entries never delay.
     pub(super) urgent: Result<RaftClient<Channel>, AddressError>,
     /// How connections for entries are opened.
     for_entries: Connector,
-    /// Whether its program supports streams over several connections, as far as known.
+    /// False if the member's program is known not to support streams over several connections.
     knows_stripes: AtomicBool,
-    /// Compresses payloads of entries for it.
+    /// Compresses the payloads of entries for the member.
     pub(super) packer: Option<Arc<Packer>>,
     sent: LinkCounter,
-    /// What it relays for this member.
+    /// The sessions in which the member relays entries for this member.
     pub(crate) proxy_line: ProxyLine,
     /// Since when calls at this address have failed.
     fails_since: Mutex<Option<Instant>>,
     /// Since when these connections are used.
     since: Instant,
-    /// Whether it refused a call for the certificate of these connections.
+    /// True if the member refused a call because of the certificate of these connections.
     is_not_allowed: AtomicBool,
-    /// The current failure, at any of its addresses.
+    /// The current failure, at any of the member's addresses.
     pub(super) trouble: Arc<Mutex<Option<PeerTrouble>>>,
 }
 
@@ -262,8 +264,8 @@ impl Peer {
         self.own.identity().member
     }
 
-    /// New further connections for one stream of entries, closed with the stream; `None` if one suffices. Kept connections would stay open
-    /// for each leader as long as both processes run.
+    /// Returns new additional connections for one stream of entries, which are closed with the stream. `None` if one connection is enough.
+    /// If they were kept, each later leader's connections would stay open as long as both processes run.
     pub(crate) fn stripes(&self) -> Option<Vec<RaftClient<Channel>>> {
         let may =
             self.for_entries.carries_entries_far() && self.knows_stripes.load(Ordering::Relaxed);
@@ -277,7 +279,7 @@ impl Peer {
     /// Records a failure to open a stream over several connections.
     pub(crate) fn note_stripes(&self, failure: &Status) {
         if failure.code() == Code::Unimplemented {
-            // Until its record changes, as after an upgrade, or this process restarts.
+            // This stays false until the member's record changes, for example by an upgrade, or this process restarts.
             self.knows_stripes.store(false, Ordering::Relaxed);
         }
     }
@@ -287,11 +289,11 @@ impl Peer {
         count(&mut lock(&self.sent));
     }
 
-    /// A message with its envelope.
+    /// Returns a message with its envelope.
     pub(crate) fn sealed<T>(&self, message: T) -> Request<T> {
         let own = self.own.identity();
         let envelope = Envelope {
-            // A member without a ring makes no calls; the receiver would refuse them.
+            // A member without a ring makes no calls; a receiver would refuse them.
             ring: own.ring.ring().unwrap_or_default(),
             from: Party {
                 member: own.member,
@@ -306,7 +308,7 @@ impl Peer {
         request
     }
 
-    /// Records an answer.
+    /// Records that the member has answered.
     pub(crate) fn well(&self) {
         if lock(&self.trouble).take().is_some() {
             tracing::info!(member = %self.id(), address = %self.address, "the member answers again");
@@ -314,17 +316,17 @@ impl Peer {
         }
     }
 
-    /// Records that the member is at this address, even if the call failed.
+    /// Records that the member is at this address, even if its call failed.
     pub(crate) fn is_there(&self) {
         *lock(&self.fails_since) = None;
     }
 
-    /// Whether it answers at the configured address instead of the ring's log's.
+    /// Returns true if the member answers at its configured address, instead of the address in the ring's log.
     fn is_found_elsewhere(&self) -> bool {
         self.address != self.record.address && lock(&self.fails_since).is_none()
     }
 
-    /// Whether another member refuses at its name, because the calls are not addressed to it.
+    /// Returns true if another member answers at this member's name, and refuses because it is not the recipient.
     fn is_taken_for_another(&self) -> bool {
         let trouble = lock(&self.trouble);
         let refused = trouble.as_ref().is_some_and(|last| last.refusal.is_some());
@@ -332,7 +334,7 @@ impl Peer {
             && host_and_port(&self.address).is_some_and(|(host, _)| host.parse::<IpAddr>().is_err())
     }
 
-    /// Why no answer came in time.
+    /// Returns why no answer arrived in time.
     pub(crate) fn silence(&self, deadline: Duration) -> String {
         match host_and_port(&self.address) {
             Some((host, _)) if self.for_entries.names.is_awaited(host) => {
@@ -342,13 +344,13 @@ impl Peer {
         }
     }
 
-    /// True if this address has failed for so long that another one should be tried.
+    /// Returns true if this address has failed for so long that the other address should be tried.
     fn is_given_up(&self, now: Instant) -> bool {
         let fails_since = *lock(&self.fails_since);
         fails_since.is_some_and(|since| now.saturating_duration_since(since) >= GIVEN_UP_AFTER)
     }
 
-    /// Whether new connections should be tried, because it refuses the certificate of these.
+    /// Returns true if new connections should be tried, because the member refuses the certificate of the present ones.
     fn is_refused_for_its_certificate(&self, now: Instant) -> bool {
         self.is_not_allowed.load(Ordering::Relaxed)
             && now.saturating_duration_since(self.since) >= GIVEN_UP_AFTER
@@ -374,16 +376,16 @@ impl Peer {
     }
 }
 
-/// How long one address fails before the other one is tried, if there is one. Longer than a member's restart: it almost always stays at its
-/// address.
+/// How long one address must fail before the other one is tried. It is longer than a member's restart, because a member nearly always stays
+/// at its address.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(2);
 
-// A member's failures at recent calls, and when to log them.
+// A member's current failure, and when to log it.
 
-/// Minimum interval between log lines: calls to a dead member fail with several different errors.
+/// Minimum interval between log lines, because calls to a dead member fail with several different errors in turn.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The failure of the last call to a member, until one is answered.
+/// The failure of the last call to a member. It is kept until a call is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerTrouble {
     /// The refusal's code, if the member refused.
@@ -394,7 +396,8 @@ pub struct PeerTrouble {
 }
 
 impl PeerTrouble {
-    /// Records a failed call. Returns whether to log it: the first one, one with a new refusal, and periodically one with another error.
+    /// Records a failed call. Returns true if the call should be logged: the first failure, a new refusal, and another error after
+    /// [`LOG_INTERVAL`].
     fn note(before: &mut Option<Self>, refusal: Option<&str>, message: &str, now: Instant) -> bool {
         let other = |known: &Self| {
             known.refusal.as_deref() != refusal

@@ -1,4 +1,5 @@
-//! All sessions with one proxy on one stream: concurrent parts share a message, in both directions.
+//! All sessions with one proxy use one stream, the line. Messages of different sessions that are ready together share a frame, in both
+//! directions.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyPart};
 
-/// The line to one proxy. The sessions own it, so that it ends when the proxy's address changes or the proxy is no longer used.
+/// The line to one proxy. Its sessions own it, so it ends when the proxy's address changes or the proxy is no longer used.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyLine(Mutex<State>);
 
@@ -23,11 +24,11 @@ struct State {
     next_session: u32,
 }
 
-/// An open stream, or one being opened.
+/// A stream that is open, or is being opened.
 #[derive(Debug)]
 pub(super) struct OpenLine {
     parts: mpsc::UnboundedSender<ProxyPart>,
-    /// Receivers of each session's answers. `None`: the line is broken.
+    /// The receiver of each session's answers; `None` if the line is broken.
     sessions: Mutex<Option<Sessions>>,
 }
 
@@ -35,7 +36,7 @@ pub(super) type Received = Result<ProxyAnswerPart, LineBroken>;
 type Sessions = HashMap<u32, mpsc::UnboundedSender<Received>>;
 
 impl OpenLine {
-    /// Adds a session; false if the line is broken.
+    /// Adds a session. Returns false if the line is broken.
     fn add(&self, session: u32, answers: &mpsc::UnboundedSender<Received>) -> bool {
         let mut sessions = lock(&self.sessions);
         let added = sessions
@@ -51,7 +52,7 @@ impl OpenLine {
             return;
         };
         for part in frame.parts {
-            // A session dropped in the meantime does not need it.
+            // If the session was dropped in the meantime, it does not need the answer.
             if let Some(session) = sessions.get(&part.session) {
                 let _ = session.send(Ok(part));
             }
@@ -66,19 +67,20 @@ impl OpenLine {
     }
 }
 
-/// Removes a session from its line at any kind of end. Shared by the receiver and the sender; once dropped, nothing more is sent.
+/// Removes a session from its line when it is dropped. The receiver and the sender of the session share it. After the drop, nothing more is
+/// sent.
 pub(super) struct SessionHandle {
     line: Arc<OpenLine>,
     pub(super) session: u32,
 }
 
 impl SessionHandle {
-    /// Sends a part of the session. False if the line is broken.
+    /// Sends a part of the session. Returns false if the line is broken.
     pub(super) fn send(&self, part: ProxyPart) -> bool {
         self.line.parts.send(part).is_ok()
     }
 
-    /// Ends the requests: none follow, and pending ones are still answered.
+    /// Ends the requests of the session: no more follow, and pending ones are still answered.
     pub(super) fn end(&self) {
         self.send(ProxyPart {
             session: self.session,
@@ -93,16 +95,16 @@ impl Drop for SessionHandle {
         if let Some(sessions) = lock(&self.line.sessions).as_mut() {
             sessions.remove(&self.session);
         }
-        // Ends the session at the proxy, if the line still exists. The first end means that no more requests follow, and pending ones are
-        // still answered. The second means that answers are no longer read.
+        // Ends the session at the proxy, if the line still exists. The first end means that no more requests follow, while pending ones are
+        // still answered. The second end means that answers are no longer read.
         self.end();
         self.end();
     }
 }
 
 impl ProxyLine {
-    /// Starts a session on the line. Without a line, `carry` opens one and runs until it breaks or has no sessions left; it returns the
-    /// reason.
+    /// Starts a session on the line. If there is no line, `carry` opens one, and runs until the line breaks or has no sessions left.
+    /// `carry` then returns the reason.
     pub(super) fn session<F>(
         &self,
         carry: impl FnOnce(Together<ProxyPart>, Weak<OpenLine>) -> F,
@@ -137,12 +139,12 @@ impl ProxyLine {
     }
 }
 
-// Batches messages that are ready concurrently, in both directions: a network frame costs more than a small message.
+// Batches messages that are ready at the same time, in both directions, because a network frame costs more than a small message.
 
-/// Most messages in one frame.
+/// Maximum number of messages in a frame.
 const MOST: usize = 256;
 
-/// Aborts a task when the stream that it serves is dropped.
+/// Aborts a task when the stream is dropped for which the task works.
 pub(crate) struct AbortOnDrop(pub(crate) AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -151,7 +153,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// The messages of a channel, batched by availability. Before a batch is sent, other senders get a turn.
+/// The messages of a channel, in batches of those that are ready. Before a batch is sent, other senders get a turn.
 pub(crate) struct Together<T> {
     queue: mpsc::UnboundedReceiver<T>,
     ready: Vec<T>,

@@ -1,9 +1,9 @@
 //! One message stream over several connections.
 //!
-//! The system bounds the bytes in flight on a connection, and packet loss slows one down, so a stream to another region may use several.
-//! Messages are numbered, and the receiver restores their order (`server/stripes.rs`). While little is in flight, the first connection with
-//! room carries all messages. Otherwise the connections with room take turns: a single one would delay the messages of the others. A
-//! connection that fails with a message in flight fails the stream; an unused one does not matter.
+//! The system limits the bytes in flight on a connection, and packet loss slows a connection down. So a stream to another region may use
+//! several connections. Messages are numbered, and the receiver restores their order (`server/stripes.rs`). While few bytes are in flight,
+//! the first connection with room carries every message. Otherwise, the connections with room take turns, because a single connection would
+//! delay the other messages. If a connection fails with a message in flight, the stream fails. An unused connection may fail.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use raft_types::lock;
 
 use crate::schema::AppendPart;
 
-/// A stream distributed over connections.
+/// A message stream that is distributed over connections.
 pub(crate) struct Deal<S>(Arc<Mutex<Dealing<S>>>);
 
-/// One connection's share of it.
+/// One connection's share of the stream.
 pub(crate) struct Stripe<S> {
     number: usize,
     deal: Deal<S>,
@@ -29,20 +29,20 @@ struct Dealing<S> {
     next: u64,
     ended: bool,
     stripes: Vec<Seat>,
-    /// True if enough is in flight for several connections.
+    /// Returns true if enough bytes are in flight for several connections.
     is_much: Box<dyn Fn() -> bool + Send>,
 }
 
 #[derive(Clone, Default)]
 struct Seat {
-    /// It has room and waits for a message.
+    /// Set while the connection has room and waits for a message.
     waiting: Option<Waker>,
-    /// The number of its last message.
+    /// The number of the last message that the connection carried.
     had: Option<u64>,
 }
 
 impl<S> Deal<S> {
-    /// For this many connections; the first one suffices unless `is_much` returns true.
+    /// Distributes `messages` over this number of connections. Only the first is used while `is_much` returns false.
     pub(crate) fn new(
         messages: S,
         stripes: usize,
@@ -57,7 +57,7 @@ impl<S> Deal<S> {
         })))
     }
 
-    /// The share of a connection, numbered from 0. At most one of each exists.
+    /// Returns the share of a connection, numbered from 0. There must be at most one share for each number.
     pub(crate) fn stripe(&self, number: usize) -> Stripe<S> {
         Stripe {
             number,
@@ -65,7 +65,7 @@ impl<S> Deal<S> {
         }
     }
 
-    /// True if a connection has carried a message.
+    /// Returns true if the connection with this number has carried a message.
     pub(crate) fn has_used(&self, number: usize) -> bool {
         lock(&self.0).stripes[number].had.is_some()
     }
@@ -87,7 +87,7 @@ impl<S> Drop for Stripe<S> {
 }
 
 impl<S> Dealing<S> {
-    /// The waiting connection that gets the next message.
+    /// Returns the waiting connection that gets the next message.
     fn turn(&self) -> Option<usize> {
         let is_much = (self.is_much)();
         let waiting = (0..)
@@ -104,9 +104,9 @@ impl<S> Dealing<S> {
     }
 }
 
-/// A number that is unique among all processes' streams.
+/// Returns a number that is unique among the streams of all processes.
 pub(crate) fn new_session() -> u64 {
-    // Hashers have random seeds.
+    // A hasher's seed is random.
     RandomState::new().build_hasher().finish()
 }
 
@@ -120,7 +120,7 @@ impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
         }
         dealing.stripes[self.number].waiting = Some(context.waker().clone());
         if dealing.turn() != Some(self.number) {
-            // That one may have asked out of turn.
+            // The connection whose turn it is may be waiting already, so it is woken.
             dealing.wake_one();
             return Poll::Pending;
         }
@@ -136,7 +136,7 @@ impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
         message.number = dealing.next;
         dealing.next += 1;
         dealing.stripes[self.number].had = Some(message.number);
-        // This one may have no room for another, and then does not ask.
+        // This connection may have no room for another message. Then it does not ask again, so another one is woken.
         dealing.wake_one();
         Poll::Ready(Some(message))
     }
@@ -174,20 +174,20 @@ mod tests {
             polled.map(|message| message.map(|message| message.number))
         };
         let woken = |stripe: usize| wakes[stripe].0.swap(0, Relaxed) > 0;
-        // In any order of waiting.
+        // The order in which the connections begin to wait does not matter.
         for stripe in [1, 0, 2] {
             assert_eq!(poll(stripe), Poll::Pending);
         }
         sender.unbounded_send(AppendPart::default()).unwrap();
         assert!(woken(0) && !woken(1) && !woken(2));
         assert_eq!(poll(0), Poll::Ready(Some(0)));
-        // The first has no room left: the second one is woken.
+        // The first connection has no room left, so the second one is woken.
         assert!(woken(1) && !woken(2));
         assert_eq!(poll(1), Poll::Pending);
         sender.unbounded_send(AppendPart::default()).unwrap();
         assert!(woken(1));
         assert_eq!(poll(1), Poll::Ready(Some(1)));
-        // It has room again.
+        // The second connection has room again.
         assert!(woken(2) && deal.has_used(0) && deal.has_used(1) && !deal.has_used(2));
         assert_eq!(poll(2), Poll::Pending);
         assert_eq!(poll(0), Poll::Pending);
@@ -205,10 +205,10 @@ mod tests {
         let mut stripes: Vec<_> = (0..3).map(|number| deal.stripe(number)).collect();
         let mut context = Context::from_waker(noop_waker_ref());
         let mut gets = |stripe: usize| stripes[stripe].poll_next_unpin(&mut context).is_ready();
-        // No other connection asks.
+        // No other connection waits.
         assert!(gets(0) && gets(0));
         assert!(gets(2) && gets(1));
-        // The others ask while the first has the turn, but no room; then it has.
+        // The other connections poll while the first one has the turn but no room. Then the first one has room.
         lock(&deal.0).stripes[0].waiting = Some(noop_waker_ref().clone());
         assert!(!gets(1) && !gets(2));
         assert!(gets(0));

@@ -1,4 +1,4 @@
-//! Identity, ring, status and commands of this member, for operators and for the bootstrapping member.
+//! The service for operators and for the bootstrapping member: this member's identity, ring, status and commands.
 
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ impl Admin for AdminService {
     }
 }
 
-/// Bytes of a transaction per message, which bounds memory and blocking.
+/// Bytes of a transaction in each message. A small number limits memory, and the time for which a thread is blocked.
 const PART_BYTES: usize = 1 << 20;
 
 fn log_parts(piece: LogPiece) -> impl Iterator<Item = schema::LogPart> {

@@ -1,5 +1,6 @@
-//! Accepts connections: each takes one of the port's limited places, and with TLS must present a valid certificate within a deadline.
-//! Silent callers do not delay others, and cost a bounded number of connections. Authorizes calls by the caller's certificate.
+//! Accepts connections. Each connection takes one of the port's limited places. With TLS, the caller must present a valid certificate
+//! within a deadline. Silent callers do not delay others, and use a limited number of connections. This module also authorizes calls by the
+//! caller's certificate.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -25,16 +26,16 @@ use crate::client::ByteStream;
 use crate::local_member::{ConnectionId, LocalMember};
 use crate::tls::TlsMaterial;
 
-/// Each member opens a handful, so that a ring of thirty needs some two hundred.
+/// Maximum number of connections. Each member opens a few, so a ring of thirty members needs about two hundred.
 const MOST_CONNECTIONS: usize = 512;
 
 /// The answer to a call.
 pub(super) type Reply<T> = Result<Response<T>, Status>;
 
-/// A connected caller, its origin and its place.
+/// A connected caller, with its address and its place.
 pub(super) struct Caller(ByteStream, SocketAddr, Place);
 
-/// Callers of a system port.
+/// Returns the callers of a listening socket.
 pub(super) fn at_the_port(listener: TcpListener) -> BoxStream<'static, Caller> {
     let callers = stream::unfold((listener, limit()), |(listener, limit)| async move {
         let (stream, from, place) = limit.accept(&listener).await;
@@ -44,15 +45,15 @@ pub(super) fn at_the_port(listener: TcpListener) -> BoxStream<'static, Caller> {
     callers.boxed()
 }
 
-/// The listening end of streams: an address, and incoming streams with their origins.
+/// The listening end of streams that replace sockets: its address, and the incoming streams with their senders' addresses.
 pub struct Listening {
-    /// Where others connect to.
+    /// The address to which others connect.
     pub address: SocketAddr,
-    /// Incoming streams, until no more can come.
+    /// The incoming streams. Ends when no more streams can arrive.
     pub callers: BoxStream<'static, (ByteStream, SocketAddr)>,
 }
 
-/// Callers that open a stream.
+/// Returns the callers of streams that replace sockets.
 pub(super) fn at_the_place(listening: Listening) -> BoxStream<'static, Caller> {
     let limit = limit();
     let callers = listening.callers.filter_map(move |(stream, from)| {
@@ -66,8 +67,8 @@ fn limit() -> ConnectionLimit {
     ConnectionLimit::new("the port for members", MOST_CONNECTIONS)
 }
 
-/// The callers' connections; with TLS, those with a certificate of the authority. A handshake takes at most `limit`, and does not delay
-/// others.
+/// Returns the connections of the callers. With TLS, only callers with a certificate of the authority are included. A handshake takes at
+/// most `limit`, and does not delay other callers.
 pub(super) fn connections(
     callers: impl Stream<Item = Caller>,
     local: Arc<LocalMember>,
@@ -75,7 +76,7 @@ pub(super) fn connections(
     limit: Duration,
 ) -> impl Stream<Item = io::Result<Connection>> {
     let accept = move |caller| accept(caller, local.clone(), tls.clone(), limit);
-    // Bounded by the number of places.
+    // The number of places limits the concurrent handshakes.
     let connections = callers.map(accept).buffer_unordered(usize::MAX);
     connections.filter_map(|connection| std::future::ready(connection.map(Ok)))
 }
@@ -110,12 +111,12 @@ async fn accept(
     }
 }
 
-/// A connection until it is closed.
+/// An accepted connection, until it is closed.
 pub(super) struct Connection {
     stream: ByteStream,
     local: Arc<LocalMember>,
     over: CalledOver,
-    /// Resolves when another connection takes its place; `None` once it keeps its place.
+    /// Resolves when another connection takes this connection's place; `None` after the connection keeps its place.
     lost: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
@@ -139,7 +140,7 @@ impl Connection {
         }
     }
 
-    /// True if it must close to free its place.
+    /// Returns true if this connection must be closed, because another one has taken its place.
     fn is_lost(&mut self, context: &mut Context<'_>) -> bool {
         if self.over.place.is_kept() {
             self.lost = None;
@@ -160,14 +161,14 @@ impl Drop for Connection {
     }
 }
 
-/// Connection properties available to each call.
+/// The properties of a connection that each call on it can read.
 #[derive(Debug, Clone)]
 pub(super) struct CalledOver {
     pub(super) connection: ConnectionId,
     pub(super) address: SocketAddr,
-    /// The caller's certificate first; empty without TLS.
+    /// The chain of certificates, the caller's own one first; empty without TLS.
     pub(super) certificates: Arc<[CertificateDer<'static>]>,
-    /// A member's connection keeps its place after its first call.
+    /// The connection's place. A member's connection keeps it after the first call.
     pub(super) place: Arc<Place>,
 }
 
@@ -222,9 +223,9 @@ impl AsyncWrite for Connection {
     }
 }
 
-// Authorization. Most refused calls are not logged: a member with a wrong certificate calls many times a second.
+// Authorization. Most refused calls are not logged, because a member with a wrong certificate calls many times per second.
 
-/// Authorizes calls: with TLS by certificate, without TLS always.
+/// Authorizes calls. With TLS, the certificate decides; without TLS, every call is allowed.
 #[derive(Clone)]
 pub(super) struct Callers {
     pub(super) tls: Option<TlsMaterial>,
@@ -232,7 +233,7 @@ pub(super) struct Callers {
 }
 
 impl Callers {
-    /// The holder of the caller's certificate; `None` without TLS.
+    /// Returns the holder of the caller's certificate; `None` without TLS.
     fn holder<T>(&self, request: &Request<T>) -> Option<Holder> {
         let first = called_over(request).and_then(|over| over.certificates.first());
         let certificate = first.map_or(&[][..], |certificate| certificate.as_ref());
@@ -260,20 +261,20 @@ impl Callers {
     }
 }
 
-/// Properties of the connection of a call.
+/// Returns the properties of a call's connection.
 pub(super) fn called_over<T>(request: &Request<T>) -> Option<&CalledOver> {
     request.extensions().get()
 }
 
-/// Minimum interval between log lines for equal refusals of one caller.
+/// Minimum interval between log lines for the same refusal of one caller.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Recently logged refusals, with their times.
+/// The refusals that were logged recently, with their times.
 #[derive(Debug, Default)]
 pub(super) struct Refused(Mutex<BTreeMap<(Option<IpAddr>, String), Instant>>);
 
 impl Refused {
-    /// True if this refusal is to be logged: not again within [`LOG_INTERVAL`].
+    /// Returns true if this refusal should be logged: not again within [`LOG_INTERVAL`].
     fn is_news(&self, host: Option<IpAddr>, refusal: &str, now: Instant) -> bool {
         let mut logged = lock(&self.0);
         logged.retain(|_, then| now.saturating_duration_since(*then) < LOG_INTERVAL);

@@ -1,4 +1,4 @@
-//! The receiving end: the services on a common listener.
+//! The receiving end: both gRPC services on one listener.
 
 mod admin_service;
 mod incoming;
@@ -29,13 +29,13 @@ use crate::server::raft_service::RaftService;
 use crate::server::stripes::Expected;
 use crate::tls::TlsMaterial;
 
-// Serves both services on one listener. Shutdown is graceful: new calls are rejected, running ones are answered, streams end with a status,
-// and the rest is dropped after a short grace period.
+// Serves both services on one listener. A shutdown is graceful: new calls are rejected, running calls are answered, and streams end with a
+// status. Remaining connections are dropped after [`GRACE`].
 
 /// Time for running calls after a shutdown begins.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Concurrent calls per connection. A member needs a few.
+/// Maximum number of concurrent calls per connection. A member needs only a few.
 const STREAMS_PER_CONNECTION: u32 = 64;
 
 /// A server that runs until it is shut down or dropped.
@@ -44,25 +44,25 @@ pub struct RunningServer {
     address: SocketAddr,
     shutdown: CancellationToken,
     serving: JoinHandle<()>,
-    /// Cancelled when the server has ended for any reason.
+    /// Cancelled after the server has ended for any reason.
     over: CancellationToken,
 }
 
 impl RunningServer {
-    /// The listen address, with the port that the system chose for port 0.
+    /// Returns the address of the listener, with the port that the system chose if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until the server ends, by a shutdown or a failure.
+    /// Waits until the server has ended, by a shutdown or a failure.
     pub async fn ended(&self) {
         self.over.cancelled().await;
     }
 
-    /// Shuts down, and waits for the end, for at most two seconds.
+    /// Shuts the server down, and waits for its end, for at most two seconds.
     pub async fn shutdown(mut self) {
         self.shutdown.cancel();
-        // It ends by itself, without a result.
+        // The task ends without a result.
         let _ = (&mut self.serving).await;
     }
 }
@@ -88,7 +88,7 @@ pub fn serve(
     Ok(serve_callers(address, callers, local, tls, config))
 }
 
-/// Serves calls to `local` over streams that others open, without TLS.
+/// Serves calls to `local` over streams that replace sockets, without TLS.
 pub fn serve_streams(
     listening: Listening,
     local: Arc<LocalMember>,

@@ -1,4 +1,4 @@
-//! The sessions on one line of a leader. Each is served separately; their answers share the stream.
+//! Serves the sessions on one line of a leader. Each session has its own task; the answers of all sessions share the stream.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::client::{AbortOnDrop, Together};
 use crate::schema::{ProxyAnswerFrame, ProxyAnswerPart, ProxyFrame, ProxyOpen, ProxyPart};
 use crate::wire::{AnswerWriter, Decoded, ENTRY_OVERHEAD, RequestReader, WireError};
 
-/// Queued requests per session: a leader's unanswered payload is at most one window.
+/// Maximum number of queued requests of a session. A leader's unanswered requests contain at most one window of payloads.
 const MOST_WAITING: usize = REPLICATION_WINDOW_BYTES / ENTRY_OVERHEAD;
 
-/// The answers to a line.
+/// Returns the answers to a line.
 pub(crate) fn serve_line(
     service: Arc<dyn ProxyService>,
     frames: Streaming<ProxyFrame>,
@@ -28,17 +28,17 @@ pub(crate) fn serve_line(
     let receiving = tokio::spawn(receive(service, frames, answers, failed));
     let line = AbortOnDrop(receiving.abort_handle());
     let together = Together::new(queue).map(move |parts| {
-        // The line lives until the answer stream is dropped.
+        // The closure owns the line, so the line exists until the answer stream is dropped.
         let _lives = &line;
         Ok(ProxyAnswerFrame { parts })
     });
     together.chain(failure.map(Err)).boxed()
 }
 
-/// One session: its request queue and its task.
+/// A session, with its request queue and its task.
 struct Session {
     reader: RequestReader,
-    /// `None` once no more requests follow.
+    /// `None` after the last request.
     requests: Option<mpsc::Sender<ProxyRequest>>,
     serving: AbortOnDrop,
 }
@@ -57,7 +57,7 @@ async fn receive(
                 return;
             }
         }
-        // Finished sessions.
+        // Removes finished sessions.
         sessions.retain(|_, session| !session.serving.0.is_finished());
     }
 }
@@ -72,13 +72,13 @@ fn process(
         let session = open_session(service, answers, part.session, open)?;
         sessions.insert(part.session, session);
     }
-    // Parts of an ended session may still be in flight.
+    // Parts of a session that has ended may still be in flight.
     let Some(session) = sessions.get_mut(&part.session) else {
         return Ok(());
     };
     if part.ends {
         if session.requests.take().is_none() {
-            // A second end: the leader has dropped it.
+            // This is a second end: the leader no longer reads the answers.
             sessions.remove(&part.session);
         }
         return Ok(());

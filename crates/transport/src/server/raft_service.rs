@@ -1,4 +1,4 @@
-//! The engine's calls: admission, decoding, the engine, the answer.
+//! The service for the engine's calls: checks and decodes a call, passes it to the engine, and returns the answer.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -30,12 +30,12 @@ pub(crate) struct RaftService {
 }
 
 impl RaftService {
-    /// The engine, the caller and the message of an admitted call.
+    /// Checks a call. Returns this member's Raft, the caller and the message.
     fn admitted<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
         self.received(request, |_, _| ())
     }
 
-    /// The same for calls that only a leader makes.
+    /// Checks a call as `admitted` does, for calls that only a leader makes.
     fn led<T>(&self, request: Request<T>) -> Result<(&Inbound, MemberId, T), Status> {
         self.received(request, Inbound::leads)
     }
@@ -170,7 +170,7 @@ impl Raft for RaftService {
 }
 
 impl RaftService {
-    /// The engine's answers to a leader's stream.
+    /// Returns the engine's answers to a leader's stream.
     fn answers(
         &self,
         inbound: &Inbound,
@@ -189,7 +189,7 @@ impl RaftService {
         let answers = inbound.append(requests).map(move |answer| {
             let result = answer.map_err(fault_status)?;
             let wants_report = lock(&answered).wanted.pop_front();
-            // Now that the answer's entries are durable: the report must not be older.
+            // The report is read after the answer's entries are durable, because it must not be older than the answer.
             let report = wants_report.filter(|wanted| *wanted);
             let report = report.and_then(|_| Some(local.log.get()?.report()));
             Ok(wire::append_answer(result, report.as_ref()))
@@ -201,7 +201,7 @@ impl RaftService {
             shutdown.is_cancelled().then_some(status)
         };
         answers
-            // After the pending answers.
+            // A failure is sent after the pending answers.
             .chain(last(async move { lock(&state).failure.take() }))
             .take_until(ended.boxed())
             .chain(last(stopping))
@@ -209,14 +209,14 @@ impl RaftService {
     }
 }
 
-/// The end of a stream, with a status if there is one.
+/// Returns a stream that only sends a status, if there is one.
 fn last(
     status: impl Future<Output = Option<Status>> + Send,
 ) -> impl Stream<Item = Result<schema::AppendAnswer, Status>> + Send {
     stream::once(status).filter_map(|status| async move { status.map(Err) })
 }
 
-/// The engine has stopped: the caller treats this member as unavailable.
+/// Returns the status of a stopped engine. The caller then treats this member as unavailable.
 fn fault_status(fault: Fault) -> Status {
     Status::unavailable(fault.to_string())
 }
@@ -227,22 +227,22 @@ impl From<WireError> for Status {
     }
 }
 
-// An append stream as whole requests, until it ends or fails. The failure is kept and sent after the pending answers.
+// Reads an append stream as whole requests, until it ends or fails. A failure is stored, and sent after the pending answers.
 
-/// State that a stream's requests and answers share.
+/// State that the requests and answers of a stream share.
 #[derive(Debug, Default)]
 struct StreamState {
-    /// For each unanswered request in order: whether it requests a report.
+    /// For each unanswered request, in order: true if it wants a report.
     wanted: VecDeque<bool>,
-    /// Why this end closed the stream.
+    /// Why this end closed the stream, if it did.
     failure: Option<Status>,
 }
 
-/// An append stream as the engine reads it.
+/// An append stream, as the engine reads it.
 struct Requests {
     parts: Option<Parts>,
     assembly: Assembly,
-    /// From the head of the request being assembled.
+    /// Whether the request that is being assembled wants a report, according to its head.
     wants_report: bool,
     state: Arc<Mutex<StreamState>>,
     local: Arc<LocalMember>,
@@ -256,7 +256,7 @@ impl Stream for Requests {
         while let Some(parts) = &mut this.parts {
             let part = match ready!(parts.poll_next_unpin(context)) {
                 Some(Ok(part)) => part,
-                // The caller is gone, so there is no recipient for a reason.
+                // The caller has closed the stream, so the reason cannot be sent.
                 Some(Err(_)) | None => break,
             };
             if let Some(head) = &part.head {

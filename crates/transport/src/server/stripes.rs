@@ -1,7 +1,7 @@
 //! Restores the order of a message stream that arrives over several connections (`client/stripes.rs`).
 //!
-//! The first connection opens the stream and states the maximum number of connections; the others join by the stream's number, or never.
-//! One message per connection is buffered until its turn; later ones wait in the connection. If one breaks, the stream ends.
+//! The first connection opens the stream, and states the maximum number of connections. The others may join with the stream's number. One
+//! message of each connection is buffered until its turn; later messages wait in the connection. If a connection breaks, the stream ends.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -16,34 +16,34 @@ use tonic::Status;
 
 use crate::schema::AppendPart;
 
-/// Upper bound for a stream's connections.
+/// Maximum number of connections of a stream.
 const MOST_STRIPES: u32 = 16;
 
-/// Messages of one connection.
+/// The messages of one connection.
 pub(crate) type Parts = BoxStream<'static, Result<AppendPart, Status>>;
 
-/// A member's stream, with the number that the member chose.
+/// A stream, identified by the sending member and the number that this member chose.
 pub(crate) type Session = (MemberId, u64);
 
-/// The connections that open streams still expect.
+/// The connections that may still join open streams.
 #[derive(Default, Clone)]
 pub(crate) struct Expected(Arc<Mutex<Awaiting>>);
 
-/// By stream and connection number.
+/// Senders for joining connections, by stream and number of the connection.
 type Awaiting = HashMap<(Session, u32), oneshot::Sender<Arrived>>;
 
 /// A connection that has joined its stream.
 struct Arrived {
     parts: Parts,
-    /// Dropped when the stream no longer reads it.
+    /// Dropped when the stream no longer reads this connection.
     read: oneshot::Sender<()>,
 }
 
 impl Expected {
-    /// Opens a stream of this many connections with its first one.
+    /// Opens a stream of `stripes` connections at most, with its first connection.
     ///
     /// # Errors
-    /// The number is above the limit.
+    /// The number of connections is above the limit.
     pub(crate) fn open(
         &self,
         session: Session,
@@ -70,7 +70,7 @@ impl Expected {
         })
     }
 
-    /// Joins a further connection to its stream. Returns when the stream no longer reads it.
+    /// Adds a further connection to its stream. Returns when the stream no longer reads the connection.
     ///
     /// # Errors
     /// No such stream is open.
@@ -86,13 +86,13 @@ impl Expected {
         let gone = || Status::failed_precondition("the stream of entries is no longer open");
         let sent = awaited.ok_or_else(gone)?.send(arrived);
         sent.map_err(|_| gone())?;
-        // No value is ever sent.
+        // No value is ever sent; the wait ends when the sender is dropped.
         let _ = ended.await;
         Ok(())
     }
 }
 
-/// See the module documentation.
+/// The messages of all connections of a stream in order: see the module documentation.
 pub(crate) struct Merged {
     stripes: Vec<Stripe>,
     /// The number of the next message.
@@ -120,7 +120,7 @@ impl Stripe {
         }
     }
 
-    /// Buffers its next message, if one is available.
+    /// Buffers the next message of this connection, if one is available.
     fn buffer_next(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         if let Self::Awaited(awaited) = self {
             match awaited.poll_unpin(context) {
@@ -143,7 +143,7 @@ impl Stripe {
         Ok(())
     }
 
-    /// Its message, if it has this number.
+    /// Returns the buffered message of this connection, if it has this number.
     fn take(&mut self, number: u64) -> Option<AppendPart> {
         match self {
             Self::Here { held, .. } => held.take_if(|part| part.number == number),
@@ -169,7 +169,7 @@ impl Stream for Merged {
                 return Poll::Ready(Some(Ok(part)));
             }
         }
-        // The sender closes all connections together; those that never joined carried nothing.
+        // The sender closes all connections together. Connections that never joined have carried no message.
         let is_here = |stripe: &Stripe| matches!(stripe, Stripe::Here { .. });
         match this.stripes.iter().any(is_here) {
             true => Poll::Pending,
@@ -204,7 +204,7 @@ mod tests {
 
     fn parts(numbers: &[u64]) -> Parts {
         let all: Vec<_> = numbers.iter().map(|number| Ok(part(*number))).collect();
-        // The end follows the other connections' messages.
+        // Each connection ends only after the messages of the others.
         stream::iter(all).chain(stream::pending()).boxed()
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let (merged, read) = reading.await.unwrap();
         let read: Vec<u64> = read.into_iter().map(|part| part.unwrap().number).collect();
         assert_eq!(read, [2, 3, 4, 5, 6, 7, 8]);
-        // One never joined.
+        // The last connection never joined.
         drop(merged);
         second.await.unwrap().unwrap();
         third.await.unwrap().unwrap();

@@ -1,5 +1,6 @@
-//! Converts the engine's requests to messages of bounded size, and back. Small entries share a message, which is a request of its own on
-//! the wire. A transaction larger than a message is sent alone, in pieces. The receiver never buffers more than it can pass on.
+//! Converts the engine's requests to messages of limited size, and back. Several small entries share a message, which is a complete request
+//! on the wire. A transaction that is larger than a message is sent alone, in pieces. The receiver never buffers more than one incomplete
+//! entry.
 
 use std::iter::Peekable;
 use std::{iter, vec};
@@ -22,21 +23,22 @@ use crate::wire::entry::{
 };
 use crate::wire::{Decoded, WireError};
 
-/// Maximum bytes of entries in a message: the rest is for the head.
+/// Maximum bytes of entries in a message; the rest of the message is for its head.
 pub(crate) const PART_BYTES: usize = MAX_MESSAGE_BYTES - 1024;
 
 /// One message of a request.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) message: AppendPart,
-    /// In the last message of a request on the wire: the size of its entries, for the window. The receiver sends one answer to it.
+    /// Set in the last message of a request on the wire: the size of the request's entries, for the window. The receiver sends one answer
+    /// to the request.
     pub(crate) ends_request_of: Option<usize>,
 }
 
-/// A request of the engine, with compressed payloads.
+/// A request of the engine, with its compressed payloads.
 pub(crate) struct PackedRequest {
     pub(crate) asked: Asked,
-    /// By index of the entry; may be shorter. `None`: the payload is sent uncompressed.
+    /// The compressed payloads, by the position of the entry; may be shorter than the entries. `None` if the payload is sent uncompressed.
     pub(crate) packed: Vec<Option<Bytes>>,
 }
 
@@ -52,25 +54,25 @@ impl From<Asked> for PackedRequest {
 /// An entry and its compressed payload.
 type Outgoing = (Entry, Option<Bytes>);
 
-/// The messages of one request of the engine.
+/// Splits one request of the engine into messages.
 pub(crate) struct Splitter {
     vote: Vote,
     leader_commit: Option<LogId>,
     previous: Option<LogId>,
     entries: Peekable<vec::IntoIter<Outgoing>>,
-    /// A request without entries needs a message, too.
+    /// True until the first message is cut, because a request without entries needs a message too.
     nothing_sent: bool,
-    /// The first answer shall include a report.
+    /// True if the first answer should include a report.
     wants_report: bool,
     departure: Departure,
-    /// The rest of an entry that is sent in pieces, and its whole size.
+    /// The rest of an entry that is sent in pieces, and the size of the whole entry.
     rest: Option<(Bytes, usize)>,
     /// Maximum bytes of entries in a message.
     most: usize,
 }
 
 impl Splitter {
-    /// Limits each message's entries to `most` bytes, at most [`PART_BYTES`]; only a membership may be larger.
+    /// Limits the entries of each message to `most` bytes, at most [`PART_BYTES`]. Only a membership may be larger.
     pub(crate) fn new(request: PackedRequest, most: usize) -> Self {
         let PackedRequest { asked, packed } = request;
         let Asked {
@@ -93,12 +95,12 @@ impl Splitter {
         }
     }
 
-    /// Whether the next message continues an entry.
+    /// Returns true if the next message continues an entry.
     pub(crate) fn is_inside_entry(&self) -> bool {
         self.rest.is_some()
     }
 
-    /// The next message of the request; `None` after the last.
+    /// Returns the next message of the request; `None` after the last one.
     pub(crate) fn next_part(&mut self) -> Option<Part> {
         let part = self.cut()?;
         let last = self.rest.is_none() && self.entries.peek().is_none();
@@ -121,7 +123,7 @@ impl Splitter {
         let previous = first.0.log_id;
         let mut first = entry_to(first.0, first.1);
         let whole = size_of(&first);
-        // The receiver decodes other kinds whole, so they are sent alone, in a message that may exceed the limit.
+        // The receiver decodes entries of other kinds as a whole. So they are sent alone, in one message that may exceed the limit.
         let is_transaction = first.kind == i32::from(EntryKind::Transaction);
         if whole > self.most && is_transaction {
             let piece = first.body.split_to(self.most - ENTRY_OVERHEAD);
@@ -137,7 +139,7 @@ impl Splitter {
         Some(self.batch(first, previous))
     }
 
-    /// A message with `first` and the following entries that fit.
+    /// Returns a message with `first` and the following entries that fit.
     fn batch(&mut self, first: schema::Entry, mut last: LogId) -> Part {
         let most = self.most;
         let mut bytes = size_of(&first);
@@ -188,14 +190,14 @@ fn size_of(entry: &schema::Entry) -> usize {
     entry.body.len() + ENTRY_OVERHEAD
 }
 
-/// Upper bound of an entry's size, without encoding its body.
+/// Returns an upper bound of an entry's size, without encoding its body.
 fn bound_of((entry, packed): &Outgoing) -> usize {
     let packed = packed.as_ref().map(Bytes::len);
     packed.unwrap_or_else(|| entry.payload.body_length()) + ENTRY_OVERHEAD
 }
 
-// Reassembles an append stream's messages into requests for the engine. Buffers at most one incomplete entry, and verifies every checksum
-// before the engine gets an entry.
+// Assembles the messages of an append stream into requests for the engine. Buffers at most one incomplete entry, and verifies every
+// checksum before the engine receives an entry.
 
 type Request = AppendEntriesRequest<TypeConfig>;
 
@@ -203,7 +205,7 @@ type Request = AppendEntriesRequest<TypeConfig>;
 #[derive(Default)]
 pub(crate) struct Assembly {
     open: Option<OpenEntry>,
-    /// Folder of large payloads.
+    /// The folder for large payloads.
     spill: SpillFolder,
 }
 
@@ -211,7 +213,7 @@ pub(crate) struct Assembly {
 struct OpenEntry {
     request: Request,
     log_id: LogId,
-    /// Size of the transmitted body.
+    /// Size of the body as transmitted, possibly compressed.
     length: usize,
     received: usize,
     body: OpenBody,
@@ -246,12 +248,12 @@ impl OpenBody {
 }
 
 impl Assembly {
-    /// Stores large payloads in files of `spill`.
+    /// Creates an assembly that stores large payloads in files of `spill`.
     pub(crate) fn spilling(spill: SpillFolder) -> Self {
         Self { open: None, spill }
     }
 
-    /// Adds the next message; returns a request when it is complete.
+    /// Adds the next message. Returns a request if it is complete.
     pub(crate) fn push(&mut self, part: AppendPart) -> Decoded<Option<Request>> {
         match (self.open.take(), part.head) {
             (None, Some(head)) => {
@@ -346,7 +348,7 @@ impl OpenEntry {
     }
 }
 
-/// The engine requires consecutive entries.
+/// Checks that an entry follows the one before it, because the engine requires consecutive entries.
 fn consecutive(request: &Request, entry: Entry) -> Decoded<Entry> {
     let before = request.entries.last().map(|entry| entry.log_id);
     let before = before.or(request.prev_log_id);

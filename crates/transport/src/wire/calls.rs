@@ -1,4 +1,4 @@
-//! Log ids, votes, reports of logs, and the small calls.
+//! Conversion of log ids, votes, reports of logs, and the small calls.
 
 use consensus::log_probe::Answered;
 use openraft::raft::{
@@ -67,7 +67,7 @@ pub(crate) fn heartbeat_request(
     })
 }
 
-/// An answer, with the report if one was requested.
+/// Encodes an answer, with the report if one was requested.
 pub(crate) fn append_answer(
     result: StreamAppendResult<TypeConfig>,
     report: Option<&LogReport>,
@@ -195,7 +195,7 @@ pub(crate) fn transfer_response(
     }
 }
 
-// A follower's log report, sent with an answer.
+// A follower's log report, which is sent with an answer.
 
 pub(super) fn run_to(run: &TermRun) -> schema::TermRun {
     schema::TermRun {
@@ -213,10 +213,10 @@ pub(super) fn run_from(run: &schema::TermRun) -> TermRun {
     }
 }
 
-// Requests and answers between members: JSON documents of the crate `consensus`.
+// Requests and answers between members, which are JSON documents of the crate `consensus`.
 
 pub(crate) fn encode(value: &impl Serialize) -> bytes::Bytes {
-    // Plain values with text keys, which always serialize.
+    // The values are plain, with text keys, so this never fails.
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
@@ -330,7 +330,7 @@ mod question_tests {
 
     use super::*;
 
-    /// Regression: an answer without a JSON form was sent empty, and the caller asked indefinitely.
+    /// Regression: an answer that has no JSON form was sent empty, and the caller repeated its question forever.
     #[test]
     fn pieces_of_files_round_trip() {
         let bytes: Vec<u8> = (0..=255).collect();

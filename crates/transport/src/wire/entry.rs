@@ -1,5 +1,5 @@
-//! Entries of any kind: a few numbers and a body. A transaction's body shares the log's cache when sent, and the receive buffer when
-//! received.
+//! Conversion of entries of all kinds: a few numbers and a body. A transaction's body shares the log's cache when it is sent, and the
+//! receive buffer when it is received.
 
 use bytes::Bytes;
 use raft_types::{
@@ -15,10 +15,10 @@ use crate::schema::{self, EntryKind};
 use crate::wire::calls::{decode, encode, log_id_from, log_id_to, required_vote, vote_to};
 use crate::wire::{Decoded, WireError};
 
-/// Maximum overhead of an entry in a message, without its body.
+/// Maximum size of an entry in a message, without its body.
 pub(crate) const ENTRY_OVERHEAD: usize = 64;
 
-/// An entry with its whole body, in its `packed` form if given.
+/// Encodes an entry with its whole body, in the compressed form `packed` if it is given.
 pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> schema::Entry {
     let Entry { log_id, payload } = entry;
     let mut timestamp = 0;
@@ -55,12 +55,12 @@ pub(crate) fn entry_to(entry: Entry, packed: Option<Bytes>) -> schema::Entry {
     }
 }
 
-/// The log id of a received entry.
+/// Returns the log id of a received entry.
 pub(crate) fn log_id_of(entry: &schema::Entry) -> LogId {
     OpId::new(entry.term, entry.index).into()
 }
 
-/// A received entry with its whole body.
+/// Decodes a received entry with its whole body.
 pub(crate) fn entry_from(entry: schema::Entry, spill: &SpillFolder) -> Decoded<Entry> {
     let log_id = log_id_of(&entry);
     let op_id = OpId::from(log_id);
@@ -80,14 +80,14 @@ pub(crate) fn entry_from(entry: schema::Entry, spill: &SpillFolder) -> Decoded<E
         EntryKind::Rotate => {
             check(op_id, &entry.body, entry.crc32c)?;
             EntryPayload::Normal(AppEntry::Rotate(Rotate {
-                // A copy, because rotates live long and the receive buffer is large.
+                // The bytes are copied, because a rotate is kept for long and the receive buffer is large.
                 format_description: Bytes::copy_from_slice(&entry.body),
                 timestamp: entry.timestamp,
             }))
         }
         EntryKind::Membership => {
             check(op_id, &entry.body, entry.crc32c)?;
-            // A copy, as with rotates.
+            // The bytes are copied, as for a rotate.
             let json = Bytes::copy_from_slice(&entry.body);
             let payload = MembershipPayload::read(json).map_err(|error| WireError::Membership {
                 op_id,
@@ -100,13 +100,13 @@ pub(crate) fn entry_from(entry: schema::Entry, spill: &SpillFolder) -> Decoded<E
     Ok(Entry { log_id, payload })
 }
 
-/// The size in the log of a compressed entry's body.
+/// Returns the size that a compressed entry's body has in the log.
 pub(crate) fn length_in_log(entry: &schema::Entry) -> Decoded<Option<usize>> {
     let length = entry_length(log_id_of(entry).into(), entry.length_in_log)?;
     Ok((length != 0).then_some(length))
 }
 
-/// A body's stated size, if it may have it.
+/// Checks the stated size of a body, and returns it.
 pub(crate) fn entry_length(op_id: OpId, length: u64) -> Decoded<usize> {
     let fits = usize::try_from(length)
         .ok()
@@ -136,15 +136,15 @@ fn check(op_id: OpId, body: &[u8], expected: u32) -> Decoded {
     Err(damaged(op_id)(PayloadChecksumError { expected, found }))
 }
 
-// The start of a file, with which a log begins if earlier entries are purged elsewhere.
+// File starts. A log begins with one if earlier entries are purged on other members.
 
-/// Maximum size without header and membership.
+/// Maximum size of a file start without its header and membership.
 const FRAME_BYTES: usize = 256;
 
-/// Encodes a start as one message.
+/// Encodes a file start as one message.
 ///
 /// # Errors
-/// [`WireError::StartTooLarge`] if it does not fit.
+/// [`WireError::StartTooLarge`] if the file start does not fit.
 pub(crate) fn begin_request(vote: &Vote, start: &FileStart) -> Decoded<schema::BeginRequest> {
     let membership = encode(start.membership.membership());
     let bytes = start.header.len() + membership.len() + FRAME_BYTES;

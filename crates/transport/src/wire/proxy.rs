@@ -1,5 +1,5 @@
-//! Compact encoding of proxy sessions: each part contains only what differs from the prediction by the previous part. The writer and the
-//! reader of a session process the same parts in the same order.
+//! Compact encoding of proxy sessions. The previous part predicts the next one, and each part contains only its difference from the
+//! prediction. The writer and the reader of a session process the same parts in the same order.
 
 use proxy::{ProxyAnswer, ProxyRequest};
 use raft_types::{LogId, MemberId, OpId, TermRun, Vote};
@@ -10,11 +10,11 @@ use crate::wire::calls::{
 };
 use crate::wire::{Decoded, WireError};
 
-/// The leader's end of a session's requests.
+/// Encodes the requests of a session, at the leader's end.
 #[derive(Debug)]
 pub(crate) struct RequestWriter {
     session: u32,
-    /// The session's route, until its first part has sent it.
+    /// The session's route; `None` after the first part, which contains it.
     onward: Option<Vec<MemberId>>,
     vote: Option<Vote>,
     last: Option<LogId>,
@@ -30,7 +30,7 @@ impl RequestWriter {
         }
     }
 
-    /// The part for a request; `None` if its term of leadership is not the session's.
+    /// Encodes a request as a part; returns `None` if the request is of another leadership than the session.
     pub(crate) fn write(&mut self, request: &ProxyRequest) -> Option<ProxyPart> {
         let vote = *self.vote.get_or_insert(request.vote);
         if vote != request.vote {
@@ -72,17 +72,17 @@ impl RequestWriter {
     }
 }
 
-/// The distance of the commit from the last entry, if both are of the term.
+/// Returns how far the commit index lags the last entry; `None` if one of them is not of this term.
 fn distance(last: Option<LogId>, commit: Option<LogId>, term: u64) -> Option<u64> {
     let (last, commit) = (last?, commit?);
     let of_term = last.leader_id.term == term && commit.leader_id.term == term;
     of_term.then(|| last.index.checked_sub(commit.index))?
 }
 
-/// More than any request of the engine has.
+/// Maximum number of entries in a part, more than any request of the engine has.
 const MOST_ENTRIES: u64 = 1 << 20;
 
-/// The proxy's end of a session's requests.
+/// Decodes the requests of a session, at the proxy's end.
 #[derive(Debug)]
 pub(crate) struct RequestReader {
     /// The vote of all requests of the session.
@@ -91,14 +91,14 @@ pub(crate) struct RequestReader {
 }
 
 impl RequestReader {
-    /// A new session and its route.
+    /// Returns a new session and its route.
     pub(crate) fn open(open: &schema::ProxyOpen) -> Decoded<(Self, Vec<MemberId>)> {
         let vote = required_vote(open.vote)?;
         let onward = open.onward.iter().map(|member| MemberId(*member));
         Ok((Self { vote, last: None }, onward.collect()))
     }
 
-    /// The request of a part.
+    /// Decodes the request in a part.
     pub(crate) fn read(&mut self, part: &ProxyPart) -> Decoded<ProxyRequest> {
         use schema::proxy_part::Place;
         let previous = match &part.place {
@@ -138,11 +138,11 @@ impl RequestReader {
     }
 }
 
-/// The proxy's end of a session's answers.
+/// Encodes the answers of a session, at the proxy's end.
 #[derive(Debug)]
 pub(crate) struct AnswerWriter {
     session: u32,
-    /// The other end, which predicts that an answer only acknowledges more entries than the one before.
+    /// The same state as the leader's reader has. Its prediction is that an answer only acknowledges more entries than the previous one.
     held: AnswerReader,
 }
 
@@ -166,7 +166,7 @@ impl AnswerWriter {
                     .and_then(|matching| matching.index.checked_add(1))
                     .and_then(|next| next.checked_sub(self.held.next));
                 if let Some(matching) = matching {
-                    // As the reader does: a member may name the last possible index.
+                    // The reader does the same, because a member may name the last possible index.
                     self.held.next = matching.index.saturating_add(1);
                 }
                 match advance {
@@ -197,7 +197,7 @@ impl AnswerWriter {
         }
     }
 
-    /// The part that ends the session after all answers.
+    /// Returns the part that ends the session after all answers.
     pub(crate) fn end(&self) -> ProxyAnswerPart {
         ProxyAnswerPart {
             session: self.session,
@@ -207,11 +207,11 @@ impl AnswerWriter {
     }
 }
 
-/// The leader's end of a session's answers.
+/// Decodes the answers of a session, at the leader's end.
 #[derive(Debug)]
 pub(crate) struct AnswerReader {
     term: u64,
-    /// One more than the last acknowledged index.
+    /// The index after the last acknowledged one.
     next: u64,
 }
 
@@ -221,7 +221,7 @@ impl AnswerReader {
         Self { term, next: 0 }
     }
 
-    /// The answer of a part; `None` at the end of the session.
+    /// Decodes the answer in a part; returns `None` at the end of the session.
     pub(crate) fn read(&mut self, part: ProxyAnswerPart) -> Decoded<Option<ProxyAnswer>> {
         use schema::proxy_answer_part::Answer;
         let answer = match part.answer.ok_or(WireError::Missing("answer"))? {

@@ -1,4 +1,4 @@
-//! Requests survive splitting into messages and reassembly; invalid messages are refused.
+//! Tests of requests: they are split into messages and assembled again without change. Invalid messages are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,7 +75,7 @@ fn request(previous: Option<u64>, payloads: Vec<EntryPayload>) -> Request {
     }
 }
 
-/// All messages of a request, and the sizes of the requests on the wire.
+/// Returns all messages of a request, and the sizes of the requests on the wire.
 fn parts(request: Request) -> (Vec<AppendPart>, Vec<usize>) {
     cut(PackedRequest::from(Asked::new(request, true)))
 }
@@ -98,7 +98,7 @@ fn cut_to(request: PackedRequest, most: usize) -> (Vec<AppendPart>, Vec<usize>) 
         sizes.extend(part.ends_request_of);
         messages.push(part.message);
     }
-    // One report per request suffices, in any number of messages.
+    // One report per request is enough, however many messages it has.
     let wanted = messages.iter().filter_map(|part| part.head.as_ref());
     let wanted: Vec<_> = wanted.map(|head| head.wants_report).collect();
     assert!(
@@ -110,12 +110,12 @@ fn cut_to(request: PackedRequest, most: usize) -> (Vec<AppendPart>, Vec<usize>) 
     (messages, sizes)
 }
 
-/// The requests that the receiver passes to its engine.
+/// Returns the requests that the receiver passes to its engine.
 fn assembled(messages: Vec<AppendPart>) -> Result<Vec<Request>, WireError> {
     let mut assembly = Assembly::default();
     let mut requests = Vec::new();
     for message in messages {
-        // Over the wire and back.
+        // Each message is encoded and decoded, as on the wire.
         let message = AppendPart::decode(Bytes::from(message.encode_to_vec())).unwrap();
         requests.extend(assembly.push(message)?);
     }
@@ -142,7 +142,7 @@ fn check_round_trip(whole: Request) {
     assert_eq!(entries, whole.entries);
 }
 
-/// Messages to another region are smaller, and a membership with much history does not fit into one.
+/// Messages to another region are smaller, and a membership with a long history does not fit into one.
 #[test]
 fn only_transactions_are_sent_in_pieces() {
     const FAR: usize = 256 << 10;
@@ -225,7 +225,7 @@ fn a_large_entry_arrives_unchanged_in_a_file() {
     let arrived = assembly.push(last.clone()).unwrap().unwrap();
     assert!(spill.bytes() > SPILLED_FROM as u64);
     assert!(arrived.entries == whole.entries);
-    // A changed piece is detected as in memory.
+    // A changed piece is detected in a file, as it is in memory.
     let mut assembly = Assembly::spilling(spill);
     for mut message in messages {
         if !message.continuation.is_empty() {
@@ -351,7 +351,7 @@ fn a_damaged_piece_is_detected_once_the_entry_is_complete() {
 
 #[test]
 fn packed_payloads_arrive_unpacked() {
-    // Noise is incompressible, so the first one arrives in pieces.
+    // Noise cannot be compressed, so the first payload arrives in pieces.
     let mut state = 1_u32;
     let noise = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -86,7 +86,8 @@ async fn a_proxy_forwards_from_its_new_address() {
     assert_eq!(ring.serving().await, (leader, term));
 }
 
-/// Restarts all members at these addresses, which only their files have. They elect a leader, which can receive calls.
+/// Restarts all members at these addresses, which are only in their configuration files. Checks that they elect a leader, and that it can
+/// be called.
 async fn goes_on_at(ring: &mut GrpcRing, moved: BTreeMap<MemberId, SocketAddr>) {
     let mut disks = BTreeMap::new();
     for id in moved.keys() {
@@ -100,7 +101,7 @@ async fn goes_on_at(ring: &mut GrpcRing, moved: BTreeMap<MemberId, SocketAddr>) 
         ring.start(*id, listener, disk).await;
     }
     ring.commit(transaction("at the new addresses")).await;
-    // No two may have the same at any moment.
+    // Two members must never have the same address, so each gets a temporary one first.
     for id in ring.configured.keys() {
         is_told(ring, *id, &format!("passing:{id}")).await;
     }
@@ -142,7 +143,7 @@ async fn witnessed_ring() -> GrpcRing {
     ring
 }
 
-/// Regression: all members called the old addresses indefinitely. Without a leader, no address could be changed, and the quorum not be
+/// Regression: all members called the old addresses forever. Without a leader, no address could be changed, and the quorum could not be
 /// repaired.
 #[tokio::test]
 async fn moved_members_find_each_other_by_their_configuration() {
@@ -156,7 +157,7 @@ async fn moved_members_find_each_other_by_their_configuration() {
     goes_on_at(&mut ring, moved).await;
 }
 
-/// As with recreated containers.
+/// The members' addresses are exchanged, as happens with recreated containers.
 #[tokio::test]
 async fn members_with_swapped_addresses_find_each_other_by_their_configuration() {
     let mut ring = witnessed_ring().await;

@@ -1,4 +1,4 @@
-//! A ring is made once, of fresh running members; anything else is refused with a reason.
+//! A ring is bootstrapped once, from fresh running members. All other attempts are refused with a reason.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use transport::{
 use crate::support::grpc_ring::{NoStatus, TIMERS, listener, record, within};
 use crate::support::memory_log::MemoryDisk;
 
-/// Contents of an identity file.
+/// The content of an identity file.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Option<Identity>>>);
 
@@ -36,7 +36,7 @@ struct Newcomer {
     _server: RunningServer,
 }
 
-/// Members started for the first time, and the bootstrapping member's configuration.
+/// Starts members for the first time. Returns them, and the bootstrapping member's configuration.
 async fn newcomers() -> (
     BTreeMap<MemberId, Newcomer>,
     BTreeMap<MemberId, MemberRecord>,
@@ -140,7 +140,7 @@ async fn fresh_members_become_a_ring_that_commits() {
             .unwrap();
     }
 
-    // A second attempt is refused on any member.
+    // A second attempt is refused, whichever member makes it.
     for (id, newcomer) in &members {
         let again = bootstrap_ring(
             &AdminCalls(None, config()),
@@ -232,7 +232,7 @@ async fn an_interrupted_bootstrap_continues_with_the_same_ring() {
         RingState::Belongs { ring }
     );
 
-    // Another member that was started with --bootstrap as well is refused.
+    // A second member that was also started with --bootstrap is refused.
     let other = &members[&MemberId(3)].book;
     let refused = bootstrap_ring(
         &AdminCalls(None, config()),

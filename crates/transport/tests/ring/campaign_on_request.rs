@@ -1,4 +1,4 @@
-//! A voter campaigns only at the request of the leader that resigned.
+//! A voter campaigns only at the request of the leader that gave up.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn only_for_the_leader_of_this_term() {
     assert!(refused.to_string().contains("is over"), "{refused}");
     assert_eq!(ring.serving().await, (leader, term));
 
-    // The leader has not resigned, so the others still refuse; but it does campaign.
+    // The voter campaigns. The others still refuse their votes, because the leader has not given up.
     calls
         .ask(second, target, Question::Campaign { term }, DEADLINE)
         .await

@@ -13,7 +13,7 @@ use transport::{
 
 use crate::support::grpc_ring::{TIMERS, fresh_member, listener, within};
 
-/// Echoes the command, waits for permission to end, and ends.
+/// Echoes the command, waits until it may end, and ends.
 struct Parrot {
     may_end: Arc<Notify>,
     ended: Arc<Notify>,

@@ -1,4 +1,4 @@
-//! A byte changed between two members is detected, and the entry is sent again.
+//! A byte that changes between two members is detected, and the entry is sent again.
 
 use raft_types::MemberKind::Database;
 use raft_types::TransactionPayload;

@@ -1,4 +1,4 @@
-//! An entry of many messages arrives complete, and no member misses a heartbeat.
+//! An entry of many messages arrives completely, and no member misses a heartbeat.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Entries for another region use several connections, or one if its member's program supports no more.
+//! Entries for another region use several connections, or one connection if the member's program does not support several.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,10 +24,10 @@ use crate::support::wire::Wire;
 
 const ENTRY_BYTES: usize = 512 << 10;
 const ENTRIES: u64 = 40;
-/// Per connection: the data in flight take longer than the deadline of a ping.
+/// Bytes per second of each connection. The data in flight then takes longer than the deadline of a ping.
 const SLOW: u64 = 1 << 20;
 
-/// A ring with a relay before its far member.
+/// Starts a ring with a relay in front of its far member.
 async fn behind_a_wire() -> (GrpcRing, MemberId, Wire) {
     let mut wires = Vec::new();
     let (ring, far) = GrpcRing::one_far_away(async |address| {
@@ -39,7 +39,7 @@ async fn behind_a_wire() -> (GrpcRing, MemberId, Wire) {
     (ring, far, wires.remove(0))
 }
 
-/// Proposes entries that the far member receives when it can.
+/// Proposes entries. The far member receives them as fast as its connections allow.
 async fn write(ring: &GrpcRing) {
     for number in 0..ENTRIES {
         let bytes = vec![number as u8; ENTRY_BYTES];
@@ -72,7 +72,7 @@ async fn slow_connections_stay_open_and_several_are_faster() {
     let (ring, far, wire) = behind_a_wire().await;
     let leads = ring.serving().await;
     wire.slow_down(SLOW);
-    // By their numbers.
+    // Bytes carried, by the number of the connection.
     let carried = || -> BTreeMap<u64, u64> {
         let carried = (0..).zip(wire.carried());
         carried.filter(|(_, bytes)| *bytes > SLOW).collect()
@@ -80,7 +80,7 @@ async fn slow_connections_stay_open_and_several_are_faster() {
     write(&ring).await;
     all_is_there(&ring, far).await;
     if carried().len() < 6 {
-        // On a busy machine some opened after the data had arrived; now all are open.
+        // On a busy machine, some connections opened only after all data had arrived. By now all are open.
         write(&ring).await;
         all_is_there(&ring, far).await;
     }
@@ -90,8 +90,8 @@ async fn slow_connections_stay_open_and_several_are_faster() {
         carried.len() == 6 && carried.keys().all(|connection| open.contains(connection)),
         "connections that carried entries: {carried:?}; open are {open:?}"
     );
-    // One that each of the two others keeps, and one more for the follower's greetings; and five more for entries, which a leader opens
-    // twice at its start.
+    // Each of the two other members keeps one connection, and the follower has one more for its greetings. Five more are for entries; a
+    // leader opens them twice at its start.
     let made = wire.connections();
     assert!(made <= 13, "connections were given up: {made} were made");
 }
@@ -127,7 +127,7 @@ async fn a_former_leader_closes_its_connections_for_entries() {
     ring.transfer(leader, next).await;
     all_is_there(&ring, far).await;
     within("an end of those for entries", async {
-        // The two that every pair of members keeps stay.
+        // The two connections that every pair of members keeps stay open.
         while wire.open().intersection(&of_the_leader).count() > 2 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -135,7 +135,7 @@ async fn a_former_leader_closes_its_connections_for_entries() {
     .await;
 }
 
-/// A front that makes a member look like a version without streams over several connections.
+/// A relay that makes a member look like an older version, which does not support streams over several connections.
 #[derive(Clone)]
 struct Older {
     member: Channel,
@@ -173,7 +173,7 @@ impl Service<http::Request<Body>> for Older {
     }
 }
 
-/// Serves it, and returns its address.
+/// Serves the relay, and returns its address.
 async fn older(member: SocketAddr, refused: Arc<AtomicUsize>) -> SocketAddr {
     let (listener, address): (TcpListener, _) = listener().await;
     let member = Endpoint::from_shared(format!("http://{member}")).unwrap();

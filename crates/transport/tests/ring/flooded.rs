@@ -13,7 +13,7 @@ use transport::{AdminClient, TlsMaterial};
 use crate::support::certificates::Authority;
 use crate::support::grpc_ring::{GrpcRing, TIMERS, transaction};
 
-/// More than a port accepts.
+/// Number of silent connections, more than a port accepts.
 const FLOOD: usize = 600;
 
 async fn flood(port: SocketAddr) -> Vec<TcpStream> {
@@ -26,11 +26,11 @@ async fn flood(port: SocketAddr) -> Vec<TcpStream> {
     flood
 }
 
-/// Number of closed connections.
+/// Returns the number of closed connections.
 async fn closed(flood: &mut [TcpStream]) -> usize {
     let mut closed = 0;
     for stream in flood {
-        // The server's greeting, and then the end.
+        // Reads the server's first bytes, and then the end of the connection.
         let mut all = Vec::new();
         let end = stream.read_to_end(&mut all);
         closed += usize::from(timeout(Duration::from_millis(10), end).await.is_ok());
@@ -47,7 +47,7 @@ async fn a_ring_goes_on(tls: Option<TlsMaterial>) {
     for flooded in [leader, *follower] {
         let address: SocketAddr = ring.records[&flooded].address.parse().unwrap();
         let mut flood = flood(address).await;
-        // A caller with a new connection does not wait for silent ones.
+        // A caller with a new connection does not wait for the silent callers.
         let client = AdminClient::new(&address.to_string(), tls.as_ref(), ring.config).unwrap();
         client.status().await.unwrap();
         assert!(closed(&mut flood).await >= FLOOD - 512);
@@ -73,7 +73,7 @@ async fn the_same_without_tls() {
     a_ring_goes_on(None).await;
 }
 
-/// A member without a connection can connect during a flood as well.
+/// A member without a connection can connect during a flood, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_joins_its_ring_during_a_flood() {
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! A member opens its connections before it is elected: opening them across regions would delay a failover.
+//! A member opens its connections before it is elected. Opening them to other regions later would delay a failover.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn an_elected_member_uses_open_connections() {
     let factory = ring.nodes[&next].factory.clone();
     let member = ring.member(next).clone();
     tokio::spawn(async move { factory.keep_connected(member).await });
-    // Two of the leader, two of the follower.
+    // Two connections from the leader, and two from the follower.
     let connections = || wires[&other].connections();
     within("the connections", async {
         while connections() < 4 {
@@ -24,14 +24,14 @@ async fn an_elected_member_uses_open_connections() {
     })
     .await;
 
-    // A connection opens before the first answer over it, for which `transfer` waits.
+    // A connection opens before the first answer on it, for which `transfer` waits.
     ring.transfer(leader, next).await;
     ring.commit(transaction("by the next leader")).await;
     assert_eq!(ring.serving().await.0, next);
     assert_eq!(connections(), 4);
 }
 
-/// While all answer, they are greeted every five seconds; a new member is greeted when it calls.
+/// While all members answer, they are greeted every five seconds. A new member is greeted when it calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_returning_member_is_connected_immediately() {
     let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;
@@ -55,7 +55,7 @@ async fn a_returning_member_is_connected_immediately() {
     let before = keep_connected(comes);
     within("two connections of each", connections(comes, 4)).await;
     within("two connections of each", connections(follower, 4)).await;
-    // Its process ends, and another one starts.
+    // The member's process ends, and a new process starts.
     before.abort();
     for wire in [&wires[&comes], &wires[&follower]] {
         wire.cut();
@@ -65,12 +65,12 @@ async fn a_returning_member_is_connected_immediately() {
         wire.repair();
     }
     keep_connected(comes);
-    // The leader opens one or two, for its heartbeats and entries; the others are the follower's, opened in advance.
+    // The leader opens one or two connections, for its heartbeats and entries. The follower opens the others in advance.
     let back = tokio::time::timeout(Duration::from_secs(2), connections(comes, 7)).await;
     assert!(back.is_ok(), "{} connections", wires[&comes].connections());
 }
 
-/// A broken connection without traffic is not pinged, and the system reports no error: it stays open.
+/// A broken connection without traffic is not pinged, and the system reports no error. So it stays open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_breaks_while_idle_is_replaced() {
     let (ring, wires) = GrpcRing::behind_wires(&[Database; 3], TIMERS).await;

@@ -1,4 +1,5 @@
-//! Over real connections: an exited leader closes them, and is replaced before its lease ends; one whose connections break stays.
+//! With real connections: a leader whose process exits closes its connections, and is replaced before its lease ends. A leader whose
+//! connections only break stays.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,10 @@ use transport::TlsMaterial;
 use crate::support::certificates::Authority;
 use crate::support::grpc_ring::{GrpcRing, TIMERS, transaction};
 
-/// No member campaigns for missing heartbeats within the first test.
+/// With these timers, no member campaigns because of missing heartbeats during the first test.
 const SLOW: Timers = Timers::from_heartbeat(Duration::from_secs(10));
 
-/// Long before a lease ends; a stopping server waits two seconds for running calls.
+/// Much shorter than a lease. A stopping server waits two seconds for running calls.
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

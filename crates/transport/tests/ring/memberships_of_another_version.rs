@@ -1,4 +1,4 @@
-//! A later version's membership passes through a ring of this version.
+//! A membership of a later version passes through a ring of this version unchanged.
 
 use raft_types::{Entry, EntryPayload, MemberId, MemberKind, MembershipPayload, OpId, Vote};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::grpc_ring::{GrpcRing, listener, record, transaction, within};
 use crate::support::memory_log::MemoryDisk;
 
-/// The bytes of all memberships in a log.
+/// Returns the bytes of all memberships in a log.
 fn memberships(disk: &MemoryDisk) -> Vec<String> {
     let payloads = disk.all().into_iter().map(|entry| entry.payload);
     let memberships = payloads.filter_map(|payload| match payload {
@@ -34,7 +34,7 @@ async fn all_logs_have_its_bytes_and_what_follows_keeps_its_fields() {
         disks.push(ring.stop(*id).await);
     }
 
-    // Member 1 led with a later version, and wrote this before all of them stopped.
+    // Member 1 led with a later version, and wrote this membership before all members stopped.
     let mut later: Value = serde_json::from_str(&memberships(&disks[0])[0]).unwrap();
     later["written_by"] = json!("2.0");
     later["nodes"]["1"]["rack"] = json!({"row": "b7"});
@@ -50,7 +50,7 @@ async fn all_logs_have_its_bytes_and_what_follows_keeps_its_fields() {
         ring.restart(*id, disk).await;
     }
 
-    // The leader of this version changes the members on top of it.
+    // The leader, which has this version, adds a member to that membership.
     ring.commit(transaction("under the later one's membership"))
         .await;
     let (leader, _) = ring.serving().await;

@@ -19,10 +19,10 @@ const KINDS: [MemberKind; 3] = [
     MemberKind::Witness,
 ];
 
-/// Longer than opening a connection or any call may take: models glibc's wait for a dead name server.
+/// Time of a lookup, longer than opening a connection or any call may take. It models glibc's wait for a dead name server.
 const LOOKUP: Duration = Duration::from_millis(1500);
 
-/// Regression: a member restarted while the first name server was dead called no other, and a restarted ring had no leader.
+/// Regression: if the first name server was dead, a restarted member could call no other member, and a restarted ring had no leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_connect_while_the_name_server_is_down() {
     let names = || {
@@ -36,7 +36,7 @@ async fn members_connect_while_the_name_server_is_down() {
     let last = ring.commit(transaction("before")).await;
     ring.committed_everywhere(last).await;
     let (leader, _) = ring.serving().await;
-    // The next leader has been restarted, and has no cached address.
+    // The next leader has been restarted, so it has no cached addresses.
     let disk = ring.stop(leader).await;
     restart(&mut ring, leader, disk).await;
     ring.serving().await;
@@ -52,7 +52,7 @@ async fn members_connect_while_the_name_server_is_down() {
     ring.committed_everywhere(last).await;
 }
 
-/// Another member at its address accepts the connection, and refuses every call.
+/// At the name's first address, another member accepts the connection and refuses every call.
 #[tokio::test]
 async fn a_name_of_another_member_is_looked_up_again() {
     static THIRD: Mutex<IpAddr> = Mutex::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
@@ -65,7 +65,7 @@ async fn a_name_of_another_member_is_looked_up_again() {
         })
     };
     let ring = GrpcRing::named(&KINDS, |id| format!("member-{id}.test"), names).await;
-    // There, the third one's port leads to the second one.
+    // At the first address, the third member's port leads to the second member.
     let at = |id| port(&ring, MemberId(id));
     let front = TcpListener::bind(("127.0.0.2", at(3))).await.unwrap();
     let second = ("127.0.0.1", at(2));

@@ -1,4 +1,4 @@
-//! A member that receives nothing but can send asks for pre-votes, and changes nothing.
+//! A member that can send but receives nothing requests pre-votes, and changes nothing.
 
 use raft_types::MemberKind::Database;
 

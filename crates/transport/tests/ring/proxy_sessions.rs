@@ -15,10 +15,10 @@ use crate::support::grpc_ring::{GrpcRing, within};
 const CALLER: MemberId = MemberId(1);
 const PROXY: MemberId = MemberId(2);
 
-/// Reports each request's route and first entry, and never ends a session.
+/// A proxy service that returns each request's route and first entry, and never ends a session.
 #[derive(Default)]
 struct Echo {
-    /// Held by every session.
+    /// Every session holds a reference to this value.
     sessions: Arc<()>,
 }
 
@@ -71,7 +71,7 @@ fn request(previous: u64) -> ProxyRequest {
     }
 }
 
-/// A session with two requests; `goes_on`: more follow.
+/// Opens a session with two requests. If `goes_on` is true, more requests may follow.
 async fn open(ring: &GrpcRing, onward: u64, goes_on: bool) -> ProxyAnswers {
     let requests = stream::iter([request(1), request(2)]);
     let requests = match goes_on {
@@ -131,7 +131,7 @@ async fn a_dropped_session_ends_at_the_proxy_and_others_continue() {
 async fn a_line_ends_with_its_last_session_and_the_next_opens_another() {
     let echo = Arc::new(Echo::default());
     let (ring, _wires) = GrpcRing::sending_on_by(&[Database; 3], echo.clone()).await;
-    // Every served line holds it.
+    // Every line that is served holds a reference to `echo`.
     let without_a_line = Arc::strong_count(&echo);
     for _ in 0..2 {
         let mut sessions = [open(&ring, 4, true).await, open(&ring, 5, false).await];

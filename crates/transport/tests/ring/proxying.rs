@@ -1,4 +1,4 @@
-//! Two regions of three members: entries leave the leader's region once, and a stopped proxy is replaced.
+//! Two regions of three members: each entry leaves the leader's region once, and a stopped proxy is replaced.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ pub(crate) async fn two_regions() -> GrpcRing {
     .await
 }
 
-/// The members of the region without the leader.
+/// Returns the members of the region without the leader.
 fn far_from(ring: &GrpcRing, leader: MemberId) -> Vec<MemberId> {
     let home = &ring.records[&leader].region;
     let far = ring
@@ -37,7 +37,7 @@ fn far_from(ring: &GrpcRing, leader: MemberId) -> Vec<MemberId> {
     far.map(|(id, _)| *id).collect()
 }
 
-/// Waits until one member of the other region relays to all its others, and returns it.
+/// Waits until one member of the other region relays to all other members there, and returns it.
 pub(crate) async fn proxy_of(ring: &GrpcRing, leader: MemberId) -> MemberId {
     let far = far_from(ring, leader);
     within("a proxy in the other region", async {
@@ -107,7 +107,7 @@ async fn a_large_transaction_goes_over_a_proxy() {
     const BYTES: usize = 20 << 20;
     let ring = two_regions().await;
     let (leader, _) = ring.serving().await;
-    // On a busy machine a proxy may answer too late, and the leader sends by itself.
+    // On a busy machine, a proxy may answer too late. Then the leader sends the entries itself.
     for attempt in 1..=5_u8 {
         let proxy = proxy_of(&ring, leader).await;
         let far: Vec<MemberId> = (far_from(&ring, leader).into_iter())
@@ -149,7 +149,7 @@ async fn an_idle_ring_after_a_burst_keeps_its_proxy() {
     let table = &ring.nodes[&leader].routes;
     let before = table.traffic().counted().fallbacks;
     let member = ring.nodes[&leader].member.clone();
-    // Commits are sequential, after the last entry.
+    // Each commit follows the previous one, and its entry waits for the disk.
     for node in ring.nodes.values() {
         node.disk.set_flush_time(Duration::from_millis(5));
     }
@@ -163,13 +163,13 @@ async fn an_idle_ring_after_a_burst_keeps_its_proxy() {
         for mut ticket in proposed {
             ticket.outcome().await;
         }
-        // Longer than a proxy's answer may take.
+        // Waits for longer than a proxy's answer may take.
         tokio::time::sleep(table.options().silence() * 3 / 2).await;
     }
     assert_eq!(table.traffic().counted().fallbacks, before);
 }
 
-/// Proposes entries sequentially, until aborted.
+/// Proposes entries one after the other, until it is aborted.
 fn load(member: Member, term: Term) -> JoinHandle<()> {
     tokio::spawn(async move {
         loop {
@@ -182,7 +182,7 @@ fn load(member: Member, term: Term) -> JoinHandle<()> {
     })
 }
 
-/// The longest time without a new commit at a member.
+/// Returns the longest time without a new commit at a member.
 fn longest_pause(member: &Member, lasts: Duration) -> JoinHandle<Duration> {
     let mut committed = member.committed();
     tokio::spawn(async move {
@@ -215,7 +215,7 @@ async fn a_stopped_proxy_is_replaced_within_a_second_under_load() {
     }
     ring.restart(proxy, disk).await;
     load.abort();
-    // A proxy relays again: the stopped one, or its successor.
+    // Again a proxy relays: either the stopped one, or its successor.
     proxy_of(&ring, leader).await;
     all_logs_are_equal(&ring).await;
     assert_eq!(ring.serving().await, (leader, term));

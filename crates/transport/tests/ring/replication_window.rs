@@ -1,4 +1,4 @@
-//! Bytes in flight to a slow follower stay within the window; the ring commits without it.
+//! The bytes in flight to a slow follower stay within the window, and the ring commits without that follower.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use raft_types::{MAX_MESSAGE_BYTES, REPLICATION_WINDOW_BYTES};
 
 use crate::support::grpc_ring::{GrpcRing, transaction};
 
-/// So large that the engine's limit of 64 unanswered requests does not apply.
+/// Size of an entry. It is so large that the engine's limit of 64 unanswered requests does not matter.
 const ENTRY_BYTES: usize = 900 << 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,7 +25,7 @@ async fn a_follower_with_a_slow_disk_is_sent_one_window() {
         ring.commit(transaction(vec![number as u8; ENTRY_BYTES]))
             .await;
     }
-    // Time to receive everything sent.
+    // Waits until the follower has received everything that was sent.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let received = (disk.transactions().len() - 1) * ENTRY_BYTES;
     assert!(

@@ -1,4 +1,4 @@
-//! A follower's report is only in the answer to the request for it.
+//! A follower's report is sent only with the answer to the request that wants it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Unanswered entries do not block their stream indefinitely.
+//! Entries that are not answered do not block their stream forever.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_stalled_stream_is_restarted() {
             {
                 return;
             }
-            // Heartbeats are answered in the meantime, which clears the failure.
+            // Heartbeats are answered in the meantime, which clears the recorded failure.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })

@@ -1,5 +1,5 @@
-//! Mismatched calls are refused with specific messages: another ring's member, a misrouted call, a data directory that the ring does not
-//! have.
+//! Calls with a wrong envelope are refused with specific messages. The envelope names another ring, the wrong recipient, or a data
+//! directory that the ring does not have.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use transport::{GrpcNetworkFactory, NetworkOptions};
 
 use crate::support::grpc_ring::{GrpcRing, NoFile, PATIENCE, transaction};
 
-/// Asks a member for its vote, and returns the refusal and its message.
+/// Requests a member's vote, and returns the refusal and its message.
 async fn refused(
     ring: &GrpcRing,
     own: Identity,
@@ -24,7 +24,7 @@ async fn refused(
     refused_for(ring, own, FormatRange::OF_THIS_PROGRAM, to, record).await
 }
 
-/// The same from a member whose program supports other formats.
+/// Requests a vote as a member whose program supports other formats, and returns the refusal.
 async fn refused_for(
     ring: &GrpcRing,
     own: Identity,
@@ -40,7 +40,7 @@ async fn refused_for(
     };
     let factory = GrpcNetworkFactory::new(book, options);
     let mut client = factory.client(Lane::Entries, to, record);
-    // Of a term and a log for which every member would vote.
+    // Every member would vote for a candidate with this term and log.
     let request = VoteRequest::new(Vote::new(1_000, own.member), None);
     let answer = client.vote(request, true, RPCOption::new(PATIENCE)).await;
     let Err(RPCError::Unreachable(error)) = answer else {

@@ -1,4 +1,4 @@
-//! mTLS: only members of one authority communicate, and an error names the wrong file.
+//! mTLS: only members with certificates of one authority communicate, and an error names the wrong file.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -46,7 +46,7 @@ async fn only_certificates_of_the_authority_are_accepted() {
         "{words}"
     );
 
-    // It trusts the ring's authority, but its certificate is of another one.
+    // This member trusts the ring's authority, but another authority signed its certificate.
     let half = load(&TlsFiles {
         authority: authority.path("authority.pem"),
         ..stranger.sign("half", &["127.0.0.1"])
@@ -54,7 +54,7 @@ async fn only_certificates_of_the_authority_are_accepted() {
     status(Some(&half)).await.unwrap_err();
 
     let expired = load(&authority.sign_expired("expired", &["127.0.0.1"]));
-    // The end of the connection may be noticed before its reason is read.
+    // The caller may observe the end of the connection before it reads the reason.
     let mut refusals = Vec::new();
     while !refusals
         .iter()
@@ -72,7 +72,7 @@ async fn only_certificates_of_the_authority_are_accepted() {
     assert!(words.contains("not valid for"), "{words}");
 }
 
-/// Callers accept a member only while its certificate is valid.
+/// Callers accept a member only while the member's certificate is valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_certificate_is_rejected() {
     let authority = Authority::new();
@@ -87,7 +87,7 @@ async fn an_expired_certificate_is_rejected() {
     assert!(words.contains("certificate expired"), "{words}");
 }
 
-/// A resumed TLS session would skip the certificate check.
+/// If TLS sessions were resumed, the certificate would not be checked again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_with_an_expired_certificate_cannot_reconnect() {
     let authority = Authority::new();
@@ -95,7 +95,7 @@ async fn a_caller_with_an_expired_certificate_cannot_reconnect() {
     let (listener, address) = listener().await;
     let config = TransportConfig::for_timers(&TIMERS);
     let _server = serve(listener, fresh_member(MemberId(9)), Some(&own), &config).unwrap();
-    // Certificates have whole seconds.
+    // The end of a certificate's validity is in whole seconds.
     let end = SystemTime::now() + Duration::from_secs(3);
     let caller = load(&authority.sign_until("caller", &["127.0.0.1"], end));
     let status = async || {
@@ -107,7 +107,7 @@ async fn a_caller_with_an_expired_certificate_cannot_reconnect() {
     status().await.unwrap_err();
 }
 
-/// Only members can request votes, only operators can give commands, and readers can read.
+/// Only members can request votes, only operators can give commands, and readers can only read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_certificate_has_exactly_the_rights_of_its_role() {
     let authority = Authority::new();
@@ -121,7 +121,7 @@ async fn each_certificate_has_exactly_the_rights_of_its_role() {
     };
     let tls = load(&member);
     let ring = GrpcRing::with(&[Database; 3], TIMERS, Some(tls.clone())).await;
-    // Members' calls are accepted by the others.
+    // The members accept each other's calls.
     let last = ring.commit(transaction("one")).await;
     ring.committed_everywhere(last).await;
     let second = MemberId(2);
@@ -132,7 +132,7 @@ async fn each_certificate_has_exactly_the_rights_of_its_role() {
     let _ = local.commands.set(Arc::new(Taker));
     let _server = serve(listener, local, Some(&tls), &ring.config).unwrap();
 
-    // Reading, commanding, a request between members, and a Raft call.
+    // The tested rights: reading, commands, a question between members, and a Raft call.
     let allowed = async |files: &TlsFiles| {
         let tls = load(files);
         let client = AdminClient::new(&address.to_string(), Some(&tls), ring.config).unwrap();
@@ -172,11 +172,11 @@ async fn each_certificate_has_exactly_the_rights_of_its_role() {
         ("n-1", Some("member"), a_member),
         ("ana", Some("operator"), an_operator),
         ("grafana", Some("reader"), a_reader),
-        // From an authority that signs no roles.
+        // These certificates are from an authority that signs no roles.
         ("db-1", None, a_member),
         ("ben", None, an_operator),
         ("dashboard", None, a_reader),
-        // From an authority that signs any URI.
+        // These certificates are from an authority that signs any URI.
         ("eve", Some("operator"), [false; 5]),
         ("eve", Some("reader"), [false; 5]),
         ("ben", Some("member"), [false; 5]),
@@ -184,7 +184,7 @@ async fn each_certificate_has_exactly_the_rights_of_its_role() {
         assert_eq!(allowed(&of(name, role)).await, rights, "{name} {role:?}");
     }
 
-    // A reload applies new operators also to existing connections.
+    // After a reload, new operators are accepted on existing connections too.
     let ben = load(&of("ben", None));
     let client = AdminClient::new(&address.to_string(), Some(&ben), ring.config).unwrap();
     client.command(b"order"[..].into()).await.unwrap();
@@ -212,7 +212,7 @@ async fn a_call_without_tls_names_the_missing_flags() {
     assert!(!error.contains("http2") && !error.contains("h2"), "{error}");
 }
 
-/// Accepts every command; its first letter determines the required right.
+/// Accepts every command. The command's first letter determines the required right.
 struct Taker;
 
 impl CommandSource for Taker {
@@ -229,7 +229,7 @@ impl CommandSource for Taker {
     }
 }
 
-/// Rotation: first all trust both authorities, then the certificates change, then the old authority is removed.
+/// A rotation: first all members trust both authorities, then the certificates change, then the old authority is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn authority_and_certificates_are_renewed_while_the_ring_commits() {
     let (old, new) = (Authority::new(), Authority::new());
@@ -263,7 +263,7 @@ async fn authority_and_certificates_are_renewed_while_the_ring_commits() {
     status(&after).await.unwrap();
     status(&believing_both(&before)).await.unwrap_err();
 
-    // Existing connections continue; and a leader's calls use its new certificate.
+    // Existing connections continue. A leader's new calls use its new certificate.
     connected.status().await.unwrap();
     let last = ring.commit(transaction("after")).await;
     ring.committed_everywhere(last).await;
@@ -328,7 +328,7 @@ fn every_invalid_tls_file_is_named() {
     }
 }
 
-/// A certificate that other members would reject is detected before its use.
+/// A certificate that other members would reject is detected before it is used.
 #[test]
 fn a_certificate_that_others_reject_is_reported_with_the_reason() {
     let authority = Authority::new();
@@ -406,7 +406,7 @@ fn a_certificate_that_others_reject_is_reported_with_the_reason() {
     }
 }
 
-/// A refused member would use its connection, with its old certificate, indefinitely.
+/// Without new connections, a refused member would use its old certificate forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_refused_for_its_certificate_is_accepted_with_a_new_one() {
     let authority = Authority::new();
@@ -441,7 +441,7 @@ async fn a_member_refused_for_its_certificate_is_accepted_with_a_new_one() {
     let trouble = factory.troubles().remove(&second).unwrap();
     assert!(trouble.message.contains("is a reader's"), "{trouble:?}");
 
-    // The right files replace the wrong ones, followed by a reload.
+    // The right files replace the wrong ones, and are reloaded.
     authority.sign_with_role("db-1", &["127.0.0.1"], Some("member"));
     tls.renew(&load(&wrong));
     let begin = Instant::now();

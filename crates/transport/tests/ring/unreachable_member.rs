@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 
 use crate::support::grpc_ring::GrpcRing;
 
-/// Ten heartbeats a second each try once, and so does the stream of entries, with pauses of at least 50 ms. Without the pause it was
-/// thousands.
+/// Maximum number of attempts per second. Each of ten heartbeats makes one attempt, and the stream of entries retries after pauses of at
+/// least 50 ms. Without the pause, there were thousands of attempts.
 const MOST_PER_SECOND: usize = 250;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn a_member_that_cannot_be_reached_is_called_with_pauses() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let door = tokio::spawn(async move {
-        // Accepted and closed immediately.
+        // Each connection is accepted and closed immediately.
         while listener.accept().await.is_ok() {
             counted.fetch_add(1, Ordering::Relaxed);
         }

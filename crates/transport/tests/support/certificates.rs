@@ -33,32 +33,32 @@ impl Authority {
         authority
     }
 
-    /// A certificate for these names, with its key. Its common name is the file name.
+    /// Signs a certificate for these names, with its key. Its common name is the file name.
     pub(crate) fn sign(&self, file: &str, names: &[&str]) -> TlsFiles {
         self.sign_params(file, params(names))
     }
 
-    /// The same, but expired.
+    /// Signs a certificate that has expired.
     pub(crate) fn sign_expired(&self, file: &str, names: &[&str]) -> TlsFiles {
         let long_ago = SystemTime::now() - Duration::from_secs(86_400);
         self.sign_until(file, names, long_ago)
     }
 
-    /// The same, valid until a moment.
+    /// Signs a certificate that is valid until `end`.
     pub(crate) fn sign_until(&self, file: &str, names: &[&str], end: SystemTime) -> TlsFiles {
         let mut params = params(names);
         params.not_after = end.into();
         self.sign_params(file, params)
     }
 
-    /// The same, valid from a moment on.
+    /// Signs a certificate that is valid from `begin` on.
     pub(crate) fn sign_from(&self, file: &str, names: &[&str], begin: SystemTime) -> TlsFiles {
         let mut params = params(names);
         params.not_before = begin.into();
         self.sign_params(file, params)
     }
 
-    /// The same, with a role in its URI.
+    /// Signs a certificate with a role in its URI.
     pub(crate) fn sign_with_role(
         &self,
         file: &str,

@@ -31,13 +31,13 @@ use transport::{
 use super::memory_log::MemoryDisk;
 use super::wire::Wire;
 
-/// Short enough for tests, long enough for a busy machine.
+/// Timers that are short enough for tests, and long enough for a busy machine.
 pub(crate) const TIMERS: Timers = Timers {
     heartbeat: Duration::from_millis(100),
     lease: Duration::from_millis(600),
 };
 
-/// Exceeds every wait of these rings.
+/// Longer than every wait in these rings.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An identity file that is never read again.
@@ -57,38 +57,38 @@ impl StatusSource for NoStatus {
     }
 }
 
-/// Models one process.
+/// A member that models one process.
 pub(crate) struct Node {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) disk: MemoryDisk,
     pub(crate) factory: GrpcNetworkFactory,
     pub(crate) member: Member,
     pub(crate) server: RunningServer,
-    /// Its view of the routes to the others.
+    /// The member's view of the routes to the others.
     pub(crate) routes: RouteTable,
 }
 
-/// A ring; members are numbered from 1.
+/// A ring whose members are numbered from 1.
 pub(crate) struct GrpcRing {
     pub(crate) id: RingId,
     pub(crate) timers: Timers,
     pub(crate) tls: Option<TlsMaterial>,
     pub(crate) config: TransportConfig,
     pub(crate) proxying: ProxyOptions,
-    /// Options for other regions; `None`: defaults.
+    /// Options for other regions; `None` for the defaults.
     pub(crate) far: Option<FarOptions>,
-    /// Replaces the member's relay as proxy service.
+    /// Replaces the member's relay as the proxy service.
     pub(crate) sends_on: Option<Arc<dyn ProxyService>>,
     pub(crate) records: BTreeMap<MemberId, MemberRecord>,
-    /// Addresses of the other members in the configuration of started members.
+    /// The addresses of the other members in the configuration of members that are started.
     pub(crate) configured: BTreeMap<MemberId, String>,
-    /// Name resolver of started members; `None`: the system's.
+    /// The name resolver of members that are started; `None` for the system's.
     pub(crate) names: Option<fn() -> Names>,
     pub(crate) nodes: BTreeMap<MemberId, Node>,
 }
 
 impl GrpcRing {
-    /// A ring of these kinds, bootstrapped by its first member.
+    /// Starts a ring of members of these kinds. The first member bootstraps it.
     pub(crate) async fn of(kinds: &[MemberKind]) -> Self {
         Self::with(kinds, TIMERS, None).await
     }
@@ -103,13 +103,13 @@ impl GrpcRing {
         Self::made_of(records, listeners, timers, tls, config).await
     }
 
-    /// A ring with this transport configuration.
+    /// Starts a ring with this transport configuration.
     pub(crate) async fn waiting(kinds: &[MemberKind], config: TransportConfig) -> Self {
         let (records, listeners) = places(kinds).await;
         Self::made_of(records, listeners, TIMERS, None, config).await
     }
 
-    /// A ring whose members connect through relays.
+    /// Starts a ring whose members connect through relays.
     pub(crate) async fn behind_wires(
         kinds: &[MemberKind],
         timers: Timers,
@@ -117,7 +117,7 @@ impl GrpcRing {
         Self::wired(kinds, timers, None).await
     }
 
-    /// The same, with this proxy service.
+    /// Starts a ring whose members connect through relays, with this proxy service.
     pub(crate) async fn sending_on_by(
         kinds: &[MemberKind],
         service: Arc<dyn ProxyService>,
@@ -145,7 +145,7 @@ impl GrpcRing {
         (ring.running(listeners).await, wires)
     }
 
-    /// A ring with members in these regions, which sends entries to other regions through proxies there.
+    /// Starts a ring with members in these regions. It sends entries to other regions through proxies there.
     pub(crate) async fn proxying(places_of: &[(&str, MemberKind)]) -> Self {
         let kinds: Vec<_> = places_of.iter().map(|(_, kind)| *kind).collect();
         let (mut records, listeners) = places(&kinds).await;
@@ -160,7 +160,7 @@ impl GrpcRing {
         ring.running(listeners).await
     }
 
-    /// A ring of three database members; `front` provides the address of the third, which is far away.
+    /// Starts a ring of three database members. The third one is far away; `front` provides its address.
     pub(crate) async fn one_far_away<F>(front: impl FnOnce(SocketAddr) -> F) -> (Self, MemberId)
     where
         F: Future<Output = SocketAddr>,
@@ -185,7 +185,7 @@ impl GrpcRing {
         (ring, far)
     }
 
-    /// A ring of members that call each other by these names, with this resolver.
+    /// Starts a ring of members that call each other by these names, with this resolver.
     pub(crate) async fn named(
         kinds: &[MemberKind],
         name: impl Fn(MemberId) -> String,
@@ -218,7 +218,7 @@ impl GrpcRing {
         ring.running(listeners).await
     }
 
-    /// A ring without running members and without proxies.
+    /// Creates a ring without running members and without proxies.
     fn empty(
         records: BTreeMap<MemberId, MemberRecord>,
         timers: Timers,
@@ -256,7 +256,7 @@ impl GrpcRing {
         &self.nodes[&id].member
     }
 
-    /// The identity that matches a member's record.
+    /// Returns the identity that matches a member's record.
     pub(crate) fn book(&self, id: MemberId) -> Arc<IdentityBook> {
         let identity = Identity {
             member: id,
@@ -270,7 +270,7 @@ impl GrpcRing {
         ))
     }
 
-    /// Starts a member over its disk.
+    /// Starts a member with its disk.
     pub(crate) async fn start(&mut self, id: MemberId, listener: TcpListener, disk: MemoryDisk) {
         let setup = NodeSetup {
             book: self.book(id),
@@ -288,7 +288,7 @@ impl GrpcRing {
         self.nodes.insert(id, node);
     }
 
-    /// Stops a member; its disk and its address stay.
+    /// Stops a member. Its disk and its address are kept.
     pub(crate) async fn stop(&mut self, id: MemberId) -> MemoryDisk {
         let node = self.nodes.remove(&id).unwrap();
         node.server.shutdown().await;
@@ -302,7 +302,7 @@ impl GrpcRing {
         self.start(id, listener, disk).await;
     }
 
-    /// Waits until a member serves; returns it and its term.
+    /// Waits until a member serves. Returns it and its term.
     pub(crate) async fn serving(&self) -> (MemberId, Term) {
         within("a serving leader", async {
             loop {
@@ -318,7 +318,7 @@ impl GrpcRing {
         .await
     }
 
-    /// Transfers the leadership to another member, which may not have answered its leader yet.
+    /// Transfers the leadership to another member, which may not have answered the leader yet.
     pub(crate) async fn transfer(&self, leader: MemberId, to: MemberId) {
         within("the transfer", async {
             while let Err(error) = self.member(leader).transfer_leader(to).await {
@@ -333,7 +333,7 @@ impl GrpcRing {
         .await;
     }
 
-    /// Proposes an entry to the serving member until it is committed.
+    /// Proposes an entry to the serving member, and repeats it until it is committed.
     pub(crate) async fn commit(&self, entry: AppEntry) -> OpId {
         within("a commit", async {
             loop {
@@ -357,7 +357,7 @@ impl GrpcRing {
     }
 }
 
-/// A member before it runs.
+/// The parts of a member that does not run yet.
 pub(crate) struct NodeSetup {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) record: MemberRecord,
@@ -372,7 +372,7 @@ pub(crate) struct NodeSetup {
 }
 
 impl NodeSetup {
-    /// Starts the member after its server.
+    /// Starts the server, and then the member.
     pub(crate) async fn start(self, listener: TcpListener, disk: MemoryDisk) -> Node {
         let Self {
             book,
@@ -437,7 +437,7 @@ impl NodeSetup {
     }
 }
 
-/// A record and a listener for each member.
+/// Returns a record and a listener for each member.
 async fn places(
     kinds: &[MemberKind],
 ) -> (
@@ -454,7 +454,7 @@ async fn places(
     (records, listeners)
 }
 
-/// A member with a fresh data directory and no ring.
+/// Returns a member with a fresh data directory and no ring.
 pub(crate) fn fresh_member(id: MemberId) -> Arc<LocalMember> {
     let identity = Identity::fresh(id);
     let book = IdentityBook::new(identity, LogOrigin::default(), Box::new(NoFile));

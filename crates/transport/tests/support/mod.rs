@@ -1,4 +1,4 @@
-//! Common helpers of the tests of a ring over gRPC.
+//! Common code of the tests of a ring over gRPC.
 
 pub(crate) mod certificates;
 pub(crate) mod grpc_ring;

@@ -10,36 +10,36 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, tcp};
 use tokio::sync::watch;
 
-/// State of the relay.
+/// What the relay does with connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Open,
-    /// Closes all connections, new ones too.
+    /// Closes all connections, also new ones.
     Cut,
 }
 
 struct Shared {
     mode: watch::Sender<Mode>,
-    /// Connections with a lower number are frozen, but stay open.
+    /// Connections with a number lower than this are frozen, but stay open.
     frozen_below: AtomicU64,
     damage_next: AtomicBool,
     connections: AtomicU64,
-    /// Numbers of open connections.
+    /// The numbers of the open connections.
     open: Mutex<BTreeSet<u64>>,
-    /// Bytes towards the member, by connection.
+    /// Bytes sent to the member, by connection.
     carried: Mutex<Vec<u64>>,
-    /// Bytes per second and connection; 0: unlimited.
+    /// Bytes per second of each connection; 0 means unlimited.
     speed: AtomicU64,
 }
 
-/// A relay in front of one member. Clones are the same relay.
+/// A relay in front of one member. Clones share the relay.
 #[derive(Clone)]
 pub(crate) struct Wire {
     shared: Arc<Shared>,
 }
 
 impl Wire {
-    /// A relay to `target`, and its own address.
+    /// Starts a relay to `target`. Returns it and its own address.
     pub(crate) async fn to(target: SocketAddr) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -63,7 +63,7 @@ impl Wire {
         (wire, address)
     }
 
-    /// Closes all connections and every new one.
+    /// Closes all connections, and each new one.
     pub(crate) fn cut(&self) {
         self.shared.mode.send_replace(Mode::Cut);
     }
@@ -81,17 +81,17 @@ impl Wire {
             .store(connections, Ordering::SeqCst);
     }
 
-    /// Number of connections so far.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Numbers of open connections.
+    /// Returns the numbers of the open connections.
     pub(crate) fn open(&self) -> BTreeSet<u64> {
         self.shared.open.lock().unwrap().clone()
     }
 
-    /// Bytes towards the member, by connection.
+    /// Returns the bytes sent to the member, by connection.
     pub(crate) fn carried(&self) -> Vec<u64> {
         self.shared.carried.lock().unwrap().clone()
     }
@@ -101,12 +101,12 @@ impl Wire {
         self.shared.speed.store(bytes_per_second, Ordering::SeqCst);
     }
 
-    /// Flips a bit in the middle of the next large block towards the member.
+    /// Flips a bit in the middle of the next large block to the member.
     pub(crate) fn damage_next(&self) {
         self.shared.damage_next.store(true, Ordering::SeqCst);
     }
 
-    /// True if the damage was done.
+    /// Returns true if the bit was flipped.
     pub(crate) fn has_damaged(&self) -> bool {
         !self.shared.damage_next.load(Ordering::SeqCst)
     }

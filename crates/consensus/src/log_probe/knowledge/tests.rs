@@ -1,4 +1,4 @@
-//! Requests that are answered from a report, and those that never are.
+//! Requests that are answered from a report, and requests that must never be.
 
 use openraft::raft::StreamAppendError;
 use raft_types::{MemberId, OpId, TermRun};
@@ -54,7 +54,7 @@ fn own() -> LogReport {
     report(vote(3), &[(1, 0, 99), (3, 100, 110)])
 }
 
-/// The state after one exchange with a follower with this report, and the time of that.
+/// Returns the state after one exchange with a follower with this report, and the time when the exchange was sent.
 fn after(theirs: &LogReport) -> (Knowledge, Instant) {
     let mut known = Knowledge::default();
     let sent = Instant::now();
@@ -68,7 +68,7 @@ fn after(theirs: &LogReport) -> (Knowledge, Instant) {
 
 #[test]
 fn every_step_of_the_search_is_answered_from_one_report() {
-    // Lagging, with a tail of term 2 that no other log has.
+    // The follower lags, and the end of its log is of term 2, which no other log has.
     let theirs = report(vote(3), &[(1, 0, 30), (2, 31, 250)]);
     let (mut known, sent) = after(&theirs);
     let now = sent + RTT;
@@ -148,12 +148,11 @@ fn rule_1_a_log_that_a_later_leader_rewrites_is_not_compared() {
     );
 }
 
-/// Figure 8 of the Raft paper. Five members; every log is a prefix of what is listed, by terms.
+/// Figure 8 of the Raft paper, with five members. Each log is a prefix of the entries below, listed by their terms.
 ///
-/// Member 1 leads term 2 and has its entry at index 1 on members 1 and 2. Member 5 leads term 3 with an
-/// entry of its own at index 1 that no other member gets. Member 2 leads term 4, and member 3 follows it
-/// and takes the entry of term 2 from it. Only then does the answer that member 3 gave in term 2
-/// reach member 1, with the log as it is now. Member 5 still wins term 5, with the votes of 3, 4 and 5.
+/// Member 1 leads term 2. Its entry at index 1 is on members 1 and 2. Member 5 leads term 3, with its own entry at index 1, which no other
+/// member gets. Member 2 leads term 4. Member 3 follows it, and receives the entry of term 2 from it. Only then does member 3's answer of
+/// term 2 reach member 1, with member 3's present log. Member 5 can still win term 5, with the votes of members 3, 4 and 5.
 #[test]
 fn figure_8_counting_a_follower_of_a_later_leader_would_lose_a_commit() {
     let leader_of_2 = Vote::new_committed(2, MemberId(1));
@@ -174,7 +173,7 @@ fn figure_8_counting_a_follower_of_a_later_leader_would_lose_a_commit() {
     let in_term_4 = report(Vote::new_committed(4, MemberId(2)), &[(1, 0, 0), (2, 1, 1)]);
     assert!(!counted(&in_term_4), "rule 1");
 
-    // With the rule off, or with the vote read at another moment than the log:
+    // The same without rule 1, or with the vote read at another moment than the log:
     let without_the_rule = LogReport {
         vote: Some(leader_of_2),
         ..in_term_4.clone()
@@ -193,12 +192,12 @@ fn rule_2_the_window_begins_with_the_sending() {
     let almost = sent + WINDOW - Duration::from_millis(1);
     assert_eq!(known.decide(&asked, almost, WINDOW), answered);
     assert_eq!(known.decide(&asked, sent + WINDOW, WINDOW), SEARCH);
-    // Another exchange, whose answer came after the first one's window.
+    // Another exchange, whose answer arrived after the window of the first one.
     let again = sent + WINDOW;
     let exchange = known.begin(&vote(3), again);
     known.learn(&exchange, &Ok(Some(id(1, 98))), None);
     assert_eq!(known.decide(&asked, again + RTT, WINDOW), answered);
-    // An answer to the older one comes last and makes nothing older or longer.
+    // The answer to the older exchange arrives last. It does not shorten or extend the window.
     let older = Exchange { sent, ..exchange };
     known.learn(&older, &Ok(Some(id(1, 98))), None);
     assert_eq!(known.decide(&asked, again + RTT, WINDOW), answered);
@@ -222,7 +221,7 @@ fn a_failed_call_and_a_snapshot_make_it_forget() {
     let under_way = known.begin(&vote(3), sent);
     known.forget();
     assert_eq!(known.decide(&asked, sent, WINDOW), SEARCH);
-    // Requests in flight at that time show nothing about the follower now.
+    // Answers to requests that were in flight show nothing about the follower now.
     known.learn(&under_way, &Ok(Some(id(1, 98))), Some((&own(), &own())));
     assert_eq!(known.decide(&asked, sent, WINDOW), SEARCH);
     // A higher vote ends the leadership.
@@ -235,7 +234,7 @@ fn a_failed_call_and_a_snapshot_make_it_forget() {
 
 #[test]
 fn matching_points_never_decrease() {
-    // The own disk is slow: the report has less than the follower acknowledged.
+    // The own disk is slow: the own report has fewer entries than the follower acknowledged.
     let (mut known, sent) = after(&own());
     known.acknowledge(&vote(3), Some(id(3, 115)));
     assert_eq!(
@@ -253,7 +252,7 @@ fn matching_points_never_decrease() {
 fn a_follower_that_lost_acknowledged_entries_is_recorded() {
     let (mut known, sent) = after(&own());
     known.acknowledge(&vote(3), Some(id(3, 110)));
-    // Its process has ended: calls fail. It restarts without its last five entries.
+    // The follower's process has ended, so calls fail. It restarts without its last five entries.
     known.forget();
     let lost = report(vote(3), &[(1, 0, 99), (3, 100, 105)]);
     let exchange = known.begin(&vote(3), sent);
@@ -277,7 +276,7 @@ fn a_conflict_after_the_matching_point_changes_nothing() {
     known.lacks(id(3, 106));
     let way = known.decide(&ask(id(3, 105), id(3, 110)), sent, WINDOW);
     assert_eq!(way, THE_REST);
-    // From a heartbeat: it names what the engine has recorded.
+    // A heartbeat names the entry that the engine has recorded.
     known.acknowledge(&vote(3), Some(id(3, 105)));
     known.lacks(id(3, 105));
     let way = known.decide(&ask(id(1, 40), id(1, 48)), sent, WINDOW);
@@ -336,7 +335,7 @@ fn a_request_waits_for_entries_sent_ahead() {
     );
     asked = ask(id(3, 103), id(3, 105));
     assert_eq!(known.decide(&asked, sent, WINDOW), Way::Wait);
-    // An entry that was not sent ahead is sent, and ends the push.
+    // An entry that was not sent ahead is sent to the follower, and ends the push.
     asked = ask(id(3, 103), id(3, 106));
     assert!(known.is_pushing(&begun));
     assert_eq!(known.decide(&asked, sent, WINDOW), THE_REST);

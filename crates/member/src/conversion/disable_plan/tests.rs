@@ -50,7 +50,7 @@ fn to_do(scene: &Scene) -> Vec<String> {
     open.map(|planned| format!("{:?}", planned.step)).collect()
 }
 
-/// No follower is managed when the primary is released, and no server replicates from it before.
+/// When the primary is released, no follower is managed. Before that, no server replicates from it.
 #[test]
 fn from_the_begin_to_the_end() {
     let mut scene = scene();
@@ -62,7 +62,7 @@ fn from_the_begin_to_the_end() {
     assert_eq!(to_do(&scene), all);
     scene.others[0].seen.managed = false;
     assert_eq!(to_do(&scene), all[1..]);
-    // Released, and interrupted before it was opened: the same step continues.
+    // The primary was released, but the run was interrupted before it was opened. The same step continues.
     scene.primary.seen.managed = false;
     look(&mut scene.primary).writable = false;
     assert_eq!(to_do(&scene), all[1..]);
@@ -79,7 +79,7 @@ fn from_the_begin_to_the_end() {
     assert!(to_do(&scene).is_empty());
 }
 
-/// A released follower is closed and unmanaged, like a drained primary, but lacks what the ring has acknowledged since.
+/// A released follower is closed and unmanaged, like a drained primary. But it lacks transactions that the ring has acknowledged since.
 #[test]
 fn a_follower_that_was_released_is_not_released_as_the_primary() {
     type Change = fn(&mut Server);
@@ -116,7 +116,7 @@ fn a_follower_that_was_released_is_not_released_as_the_primary() {
     }
 }
 
-/// The primary's server followed another leader between two runs, and has purged that time; the ring still has it.
+/// Between two runs, the primary's server followed another leader, and purged the transactions of that time. The ring still has them.
 #[test]
 fn a_follower_that_lacks_what_the_primary_has_purged_is_managed_again() {
     let mut scene = scene();

@@ -62,7 +62,7 @@ fn not_seen(server: &mut Server) {
     server.seen.unseen = Some("refused".into());
 }
 
-/// Creates the ring, with a log after these transactions.
+/// Creates the ring, with a log that begins after these transactions.
 fn create_ring(scene: &mut Scene, origin: String) {
     scene.primary.seen.ring = Some(RingId::default());
     scene.primary.seen.origin = origin;
@@ -88,7 +88,7 @@ fn from_the_begin_to_the_end() {
         "Follow(\"db-2\")",
     ];
     assert_eq!(to_do(&scene), all);
-    // A later run does only the remaining steps.
+    // A later run executes only the remaining steps.
     scene.primary.seen.unmanaged = true;
     assert_eq!(to_do(&scene), all[1..]);
     scene.others[0].seen.unmanaged = true;
@@ -97,19 +97,19 @@ fn from_the_begin_to_the_end() {
     assert_eq!(to_do(&scene), all[3..]);
     scene.leads = true;
     assert_eq!(to_do(&scene), all[4..]);
-    // Its takeover is not complete: no server follows yet.
+    // The takeover is not complete: no server follows yet.
     let mut begun = scene.clone();
     begun.primary.seen.managed = true;
     assert_eq!(to_do(&begun), all[5..]);
-    // The state that an older version left.
+    // This is the state after a run of an older version.
     scene.primary.seen.unmanaged = false;
     scene.primary.seen.managed = true;
     look(&mut scene.primary).waits_for_acks = true;
     assert_eq!(to_do(&scene), [all[5], all[7]]);
-    // It has left the source, and its member was not instructed to follow.
+    // The server has stopped replicating, but its member has not received the order to follow.
     look(&mut scene.others[0]).replicates_from.clear();
     assert_eq!(to_do(&scene), all[7..]);
-    // However many transactions came since then.
+    // The number of transactions since then does not matter.
     look(&mut scene.primary).executed = gtids(PRIMARY, "1-20000");
     assert_eq!(to_do(&scene), all[7..]);
     scene.others[0].seen.managed = true;
@@ -118,7 +118,7 @@ fn from_the_begin_to_the_end() {
     assert!(to_do(&scene).is_empty());
 }
 
-/// A member that stopped during a takeover or a release may have left the primary closed.
+/// If a member stopped during a takeover or a release, the primary may still be closed.
 #[test]
 fn a_closed_primary_is_taken_over_where_it_was_left_as_the_primary() {
     let mut scene = scene();
@@ -128,7 +128,7 @@ fn a_closed_primary_is_taken_over_where_it_was_left_as_the_primary() {
     assert!(to_do(&scene).contains(&"TakeOver".to_owned()));
 }
 
-/// They wait for an ACK that no replica gives, as after a start with semi-sync in the option file.
+/// Some transactions wait for an ACK that no replica gives, as after a start with semi-sync in the option file.
 #[test]
 fn what_waits_at_the_primary_is_not_errant_at_a_replica() {
     let mut scene = scene();
@@ -151,7 +151,7 @@ fn no_follower_is_managed_before_the_primary() {
     );
 }
 
-/// The ring may trim the primary's binlog to its own log: no replica may have more by then.
+/// The ring may trim the primary's binlog to its own log. By then, no replica may have more transactions.
 #[test]
 fn no_replica_gets_what_the_ring_has_not() {
     let steps = plan_enable(&scene()).unwrap();
@@ -177,7 +177,7 @@ fn semi_sync_ends_at_the_source_before_it_ends_at_the_replicas() {
             "LeaveSource(\"db-2\")"
         ]
     );
-    // Afterwards it waits for the ring, and no step switches that off.
+    // After the takeover, commits wait for the ring, and no step changes that.
     scene.primary.seen.managed = true;
     assert!(!to_do(&scene).contains(&"StopWaiting".to_owned()));
 }

@@ -1,4 +1,4 @@
-//! Views for tests, one of each kind.
+//! Views for tests, one for each kind of member.
 
 use consensus::quorum::{RegionQuorum, VoterSetHealth};
 use raft_types::{
@@ -14,7 +14,7 @@ use crate::status::{
     TimersView, WriteFenceState,
 };
 
-/// A database member that leads, with everything in order.
+/// Returns the view of a leading database member with everything in order.
 pub fn database_leader() -> MemberView {
     let mut view = witness_follower();
     view.member.id = MemberId(1);
@@ -107,7 +107,7 @@ pub fn database_leader() -> MemberView {
     view
 }
 
-/// A witness that follows, as its `/status` shows it.
+/// Returns the view of a witness that follows, the same as its `/status`.
 pub fn witness_follower() -> MemberView {
     MemberView {
         ring: RingName {

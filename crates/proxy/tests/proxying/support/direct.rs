@@ -16,7 +16,7 @@ use super::log::Log;
 /// Duration of a call.
 const LATENCY: Duration = Duration::from_millis(1);
 
-/// A request that arrived at a member, and who sent it.
+/// A request that arrived at a member, and its sender.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) from: MemberId,
@@ -30,7 +30,7 @@ impl Received {
     }
 }
 
-/// All members' logs. Clones are the same.
+/// The logs of all members. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Members(Arc<Mutex<State>>);
 
@@ -47,18 +47,18 @@ impl Members {
         self.state().logs.entry(id).or_default().clone()
     }
 
-    /// The requests that arrived there since the last call.
+    /// Returns the requests that arrived at a member since the last call.
     pub(crate) fn received(&self, id: MemberId) -> Vec<Received> {
         let mut state = self.state();
         std::mem::take(state.received.entry(id).or_default())
     }
 
-    /// Calls from one to the other fail.
+    /// Makes calls from one member to the other fail.
     pub(crate) fn cut(&self, from: MemberId, to: MemberId) {
         self.state().unreachable.insert(Link { from, to });
     }
 
-    /// This member no longer answers.
+    /// Makes this member stop answering.
     pub(crate) fn deafen(&self, id: MemberId) {
         self.state().deaf.insert(id);
     }

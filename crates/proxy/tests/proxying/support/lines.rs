@@ -1,4 +1,4 @@
-//! Sessions in memory: a leader's requests go to the proxy's relay, as long as the proxy behaves.
+//! Proxy sessions in memory: a leader's requests are passed to the proxy's relay, depending on the proxy's behaviour.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,17 +16,17 @@ use tokio::task::AbortHandle;
 pub(crate) enum Behaviour {
     #[default]
     Serves,
-    /// The network is cut: open sessions break, and others cannot be opened.
+    /// The network is cut: open sessions break, and no session can be opened.
     Dead,
-    /// Requests are accepted, and not answered.
+    /// Requests are accepted, but not answered.
     Silent,
-    /// Sessions are not even opened.
+    /// Opening a session never ends.
     Hangs,
-    /// Requests are accepted, and get these answers.
+    /// Requests are accepted, and these answers are returned.
     Lies(Vec<ProxyAnswer>),
 }
 
-/// The lines to all proxies. Clones are the same.
+/// The lines to all proxies. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Lines(Arc<Mutex<BTreeMap<MemberId, Line>>>);
 
@@ -34,10 +34,10 @@ pub(crate) struct Lines(Arc<Mutex<BTreeMap<MemberId, Line>>>);
 struct Line {
     relay: Option<Arc<dyn ProxyService>>,
     behaviour: watch::Sender<Behaviour>,
-    /// The leaders' requests.
+    /// The requests of the leaders.
     requests: Vec<ProxyRequest>,
     sessions: usize,
-    /// Held by each session that is open.
+    /// Each open session holds a reference to this value.
     open: Arc<()>,
 }
 
@@ -59,18 +59,18 @@ impl Lines {
             .send_replace(behaviour);
     }
 
-    /// The requests to a proxy since the last call.
+    /// Returns the requests to a proxy since the last call.
     pub(crate) fn requests(&self, id: MemberId) -> Vec<ProxyRequest> {
         let mut lines = self.lines();
         std::mem::take(&mut lines.entry(id).or_default().requests)
     }
 
-    /// How many sessions were requested from a proxy.
+    /// Returns how many sessions were requested from a proxy.
     pub(crate) fn sessions(&self, id: MemberId) -> usize {
         self.lines().get(&id).map_or(0, |line| line.sessions)
     }
 
-    /// How many sessions with a proxy are open.
+    /// Returns how many sessions with a proxy are open.
     pub(crate) fn open_sessions(&self, id: MemberId) -> usize {
         let lines = self.lines();
         lines
@@ -78,7 +78,7 @@ impl Lines {
             .map_or(0, |line| Arc::strong_count(&line.open) - 1)
     }
 
-    /// Carries requests while they arrive, whatever their outcome.
+    /// Records and passes on requests while they arrive, whether or not they are answered.
     fn carry(
         &self,
         proxy: MemberId,
@@ -104,7 +104,7 @@ impl Lines {
     }
 }
 
-/// Aborted with the session.
+/// The task that passes on requests. It is aborted when the session is dropped.
 struct Carrying(AbortHandle);
 
 impl Drop for Carrying {
@@ -168,7 +168,7 @@ fn broken() -> LineBroken {
     LineBroken("the line is cut".to_owned())
 }
 
-/// The answers while the proxy behaves as it did when the session was opened.
+/// Returns the answers while the proxy behaves as it did when the session was opened.
 fn lively(
     said: BoxStream<'static, ProxyAnswer>,
     carrying: Carrying,

@@ -1,4 +1,4 @@
-//! A member's log. It answers as an engine does, and is read as a proxy reads its own.
+//! A member's log. It answers requests as an engine does, and a proxy can read it as its own log.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use raft_types::{
 };
 use tokio::sync::watch;
 
-/// By the tests' clock.
+/// The longest wait, by the clock of the tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An entry that contains its own id.
+/// Returns an entry whose payload is its own op id.
 pub(crate) fn entry(term: u64, index: u64) -> Entry {
     sized_entry(term, index, format!("{term}.{index}").into())
 }
@@ -46,7 +46,7 @@ struct Content {
 }
 
 impl Log {
-    /// Puts entries of a term at the end.
+    /// Appends entries of a term.
     pub(crate) fn push(&self, term: u64, count: u64) {
         let first = self.next_index();
         self.push_entries((first..first + count).map(|index| entry(term, index)));
@@ -66,7 +66,7 @@ impl Log {
         content.entries = content.entries.split_off(&index);
     }
 
-    /// Every reading fails from now on.
+    /// Makes every read fail from now on.
     pub(crate) fn becomes_unreadable(&self) {
         self.content().unreadable = true;
     }
@@ -91,13 +91,13 @@ impl Log {
         there.map(|(_, entry)| entry.clone()).collect()
     }
 
-    /// Waits until there are so many entries, but not indefinitely.
+    /// Waits until the log has this number of entries, at most for [`PATIENCE`].
     pub(crate) async fn reaches(&self, count: u64) {
         let reached = tokio::time::timeout(PATIENCE, self.grows_to(count)).await;
         reached.unwrap_or_else(|_| panic!("{} of {count} entries are there", self.next_index()));
     }
 
-    /// Waits until there are so many entries.
+    /// Waits until the log has this number of entries.
     pub(crate) async fn grows_to(&self, count: u64) {
         let mut appended = self.appended();
         appended.wait_for(|next| *next >= count).await.unwrap();
@@ -107,7 +107,7 @@ impl Log {
         self.content().entries.get(&index).map(|entry| entry.log_id)
     }
 
-    /// The answer of an engine over this log.
+    /// Returns the answer of an engine with this log.
     pub(crate) fn append(
         &self,
         request: &AppendEntriesRequest<TypeConfig>,
@@ -171,7 +171,7 @@ impl OwnLog for Log {
             let error = std::io::Error::other("the disk fails");
             return Box::pin(std::future::ready(Err(error)));
         }
-        // From the start of the range on, or nothing.
+        // Entries from the start of the range on, or none.
         let there = (range.start..range.end).map_while(|index| content.entries.get(&index));
         let found = there.cloned().collect();
         Box::pin(std::future::ready(Ok(found)))

@@ -1,4 +1,4 @@
-//! A leader, member 1 in the region `home`, and the others with their relays.
+//! A leader, member 1 in the region `home`, and the other members with their relays.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::sending::{Replication, Sending};
 pub(crate) const TERM: u64 = 7;
 pub(crate) const LEADER: MemberId = MemberId(1);
 
-/// For members that answered at the start: there are no heartbeats here.
+/// Long enough for members that answer only at the start, because there are no heartbeats here.
 const HEARD_WITHIN: Duration = Duration::from_secs(3600);
 
 pub(crate) fn vote() -> Vote {
@@ -26,7 +26,7 @@ pub(crate) fn vote() -> Vote {
 
 pub(crate) type Client = Box<dyn MemberClient>;
 
-/// A leader and the others, with their relays.
+/// A leader and the other members, with their relays.
 pub(crate) struct Ring {
     pub(crate) members: Members,
     pub(crate) lines: Lines,
@@ -38,12 +38,12 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// With a database member, 2, and so many witnesses, from 3 on, in the region `far`.
+    /// Returns a ring with a database member, 2, and this number of witnesses, from 3 on, in the region `far`.
     pub(crate) fn of_one_far_region(witnesses: u64) -> Self {
         Self::with(ProxyOptions::default(), witnesses)
     }
 
-    /// The members are named `m1` and so on.
+    /// Returns a ring whose members are named `m1` and so on.
     pub(crate) fn with(options: ProxyOptions, witnesses: u64) -> Self {
         let ids = (1..=2 + witnesses).map(MemberId);
         let records: BTreeMap<_, _> = ids.map(|id| (id, record(id))).collect();
@@ -81,7 +81,7 @@ impl Ring {
         }
     }
 
-    /// A leader with so many entries and a member 2 that has them and answers: the proxy of its region.
+    /// Returns a ring whose leader has this number of entries. Member 2 has them and answers, so it is the proxy of its region.
     pub(crate) async fn with_proxy(witnesses: u64, entries: u64) -> Self {
         let mut ring = Self::of_one_far_region(witnesses);
         ring.log(1).push(TERM, entries);
@@ -98,12 +98,12 @@ impl Ring {
         self.network.client(lane, id, &self.records[&id])
     }
 
-    /// A stream of the engine to a member, controlled by the test.
+    /// Opens a stream of the engine to a member. The test controls the stream.
     pub(crate) async fn stream(&mut self, id: u64) -> Sending {
         Sending::over(self.client(Lane::Entries, id), self.log(1))
     }
 
-    /// Sends a member all that the leader's log gets, as the engine does.
+    /// Sends a member all entries that are appended to the leader's log, as the engine does.
     pub(crate) async fn replicate(&mut self, id: u64) -> Replication {
         Replication::over(self.client(Lane::Entries, id), self.log(1))
     }
@@ -118,14 +118,14 @@ impl Ring {
         self.members.received(MemberId(id));
     }
 
-    /// What the leader sent to a member.
+    /// Returns what the leader sent to a member.
     pub(crate) fn sent(&self, id: u64) -> Sent {
         let counted = self.route_table.traffic().counted();
         let sent = counted.members.get(&MemberId(id));
         sent.copied().unwrap_or_default()
     }
 
-    /// How often the leader has left a proxy, and why.
+    /// Returns how often the leader stopped using a proxy, and why.
     pub(crate) fn fallbacks(&self) -> Vec<(u64, &'static str, u64)> {
         let counted = self.route_table.traffic().counted();
         let fallbacks = counted.fallbacks.into_iter();
@@ -134,12 +134,12 @@ impl Ring {
             .collect()
     }
 
-    /// Requests that a member has forwarded.
+    /// Returns what a member has forwarded.
     pub(crate) fn relayed(&self, id: u64) -> proxy::Relayed {
         self.boards[&MemberId(id)].traffic().counted().relayed
     }
 
-    /// The proxies through which a member got its entries last.
+    /// Returns the proxies through which a member received its last entries.
     pub(crate) fn route(&self, id: u64) -> Vec<u64> {
         let routes = self.route_table.routes();
         let route = routes.iter().find(|route| route.member == MemberId(id));

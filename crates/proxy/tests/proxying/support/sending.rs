@@ -14,14 +14,14 @@ use tokio::task::JoinHandle;
 use super::log::Log;
 use super::ring::{Client, vote};
 
-/// The engine's limit.
+/// The engine's limit of entries in a request.
 const MOST_ENTRIES: u64 = 64;
 
 fn option() -> RPCOption {
     RPCOption::new(Duration::from_secs(1))
 }
 
-/// A request for some entries of the leader's log.
+/// Returns a request with some entries of the leader's log.
 pub(crate) fn request(log: &Log, range: Range<u64>) -> Asked {
     let previous = range
         .start
@@ -38,7 +38,7 @@ pub(crate) fn request(log: &Log, range: Range<u64>) -> Asked {
     )
 }
 
-/// Consecutive streams with the test's requests.
+/// Consecutive streams with the requests of the test.
 pub(crate) struct Sending {
     log: Log,
     requests: mpsc::UnboundedSender<Asked>,
@@ -74,7 +74,7 @@ impl Sending {
         }
     }
 
-    /// Opens the next stream, when this one is over.
+    /// Opens the next stream after this one has ended.
     pub(crate) async fn open_another(&mut self) {
         let client = (&mut self.running).await.unwrap();
         *self = Self::over(client, self.log.clone());
@@ -89,12 +89,12 @@ impl Sending {
         self.requests.send(asked).unwrap();
     }
 
-    /// The next answer; none when the stream is over.
+    /// Returns the next answer; `None` after the stream has ended.
     pub(crate) async fn answer(&mut self) -> Option<RpcResult<Answered>> {
         self.answers.recv().await
     }
 
-    /// Up to where the member's log equals the leader's, by its next answer.
+    /// Returns up to where the member's log equals the leader's, according to the member's next answer.
     pub(crate) async fn matching(&mut self) -> Option<u64> {
         let answered = self.answer().await.expect("an answer").unwrap();
         answered.result.unwrap().map(|matching| matching.index)
@@ -141,7 +141,7 @@ impl Replication {
     }
 }
 
-/// All entries after `matching`, and new ones.
+/// Returns all entries after `matching`, and later all new ones.
 fn requests(log: Log, matching: Option<LogId>) -> impl futures::Stream<Item = Asked> + Send {
     let next = matching.map_or(0, |matching| matching.index + 1);
     stream::unfold((log, next), |(log, next)| async move {

@@ -1,4 +1,4 @@
-//! Both ends of a session agree; invalid parts are refused.
+//! Tests of proxy sessions: the two ends agree on all parts, and invalid parts are refused.
 
 use consensus::log_probe::Answered;
 use openraft::raft::StreamAppendError;
