@@ -37,7 +37,7 @@ pub trait Backend: Send + Sync + 'static {
     /// The type of a session of this database; each worker has one session.
     type Session: Session;
 
-    /// Whether sessions can commit several transactions as one, and let the next batch take its turn early: see [`Then::InTurn`].
+    /// True if sessions can commit several transactions as one, and let the next batch take its turn early: see [`Then::InTurn`].
     fn commits_as_one(&self) -> bool {
         false
     }

@@ -25,7 +25,7 @@ pub enum Access {
 pub struct KeyAccess {
     /// A hash of the table, the key's columns and the value.
     pub key: KeyHash,
-    /// Whether other writes may use the key at the same time.
+    /// True if other writes may use the key at the same time.
     pub access: Access,
 }
 
@@ -230,7 +230,7 @@ impl RowKeys {
     }
 }
 
-/// Whether a row write may change the value of a key: it inserts or deletes the row, or its image after contains a column of the key.
+/// True if a row write may change the value of a key: it inserts or deletes the row, or its image after contains a column of the key.
 fn is_touched(parts: &[Part], row: &Row<'_, '_>) -> bool {
     match (row.before, row.after) {
         (Some(_), Some(after)) => {
@@ -241,7 +241,7 @@ fn is_touched(parts: &[Part], row: &Row<'_, '_>) -> bool {
     }
 }
 
-/// Whether the write changes the key's bytes or deletes the row.
+/// True if the write changes the key's bytes or deletes the row.
 fn is_changed(parts: &[Part], row: &Row<'_, '_>) -> bool {
     match (row.before, row.after) {
         (Some(before), Some(after)) => parts.iter().any(|part| {
@@ -268,7 +268,7 @@ fn merged<'a>(part: &Part, before: Option<&Image<'a>>, after: &Image<'a>) -> Val
 pub struct TableKeys {
     /// The hash of the table as a whole.
     table: KeyHash,
-    /// Whether all writes of the table conflict, because it has no primary key, or has a key over an expression, which images do not
+    /// True if all writes of the table conflict, because it has no primary key, or has a key over an expression, which images do not
     /// contain.
     is_serial: bool,
     /// Primary, unique and referenced keys; the primary one first.
@@ -285,7 +285,7 @@ pub struct TableKeys {
 struct OwnKey {
     seed: u64,
     parts: Vec<Part>,
-    /// Whether it is the primary key: its columns are never NULL, and every image that identifies a row contains them.
+    /// True if it is the primary key: its columns are never NULL, and every image that identifies a row contains them.
     is_primary: bool,
 }
 
@@ -368,7 +368,7 @@ impl TableKeys {
         })
     }
 
-    /// Whether an earlier write of the row can include the effect of this write (joining): an insert, or an update with complete
+    /// True if an earlier write of the row can include the effect of this write (joining): an insert, or an update with complete
     /// images that changes no column of a key, neither of the table's own keys nor of a parent's. Such a write leaves a completely
     /// known row, takes no key value from another row, and releases none to another row.
     pub fn can_be_joined(&self, row: &Row<'_, '_>) -> bool {

@@ -38,7 +38,7 @@ pub(crate) fn distinct<'a>(names: impl Iterator<Item = &'a TableName>) -> Vec<Ta
     all
 }
 
-/// Whether two names differ at most in case. Column names that differ only in case are equal, and a constraint may spell a column in
+/// True if two names differ at most in case. Column names that differ only in case are equal, and a constraint may spell a column in
 /// another case. Table names that differ only in case may be equal, depending on the server.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = char> {

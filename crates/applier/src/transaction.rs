@@ -206,7 +206,7 @@ pub enum Changed {
 }
 
 impl Changed {
-    /// Whether the statement may affect this table. The log may spell a name differently in statements and in rows
+    /// True if the statement may affect this table. The log may spell a name differently in statements and in rows
     /// (`lower_case_table_names`), so names are compared without case. On a server with case-sensitive names this matches too
     /// many tables.
     pub fn names(&self, table: &TableName) -> bool {

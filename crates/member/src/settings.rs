@@ -265,7 +265,7 @@ pub struct MysqlSettings {
     pub apply_workers: Option<usize>,
     /// True if mysqld's own replica threads apply the log, from the member's binlog server.
     pub native: bool,
-    /// Whether mysqld runs events while it is the primary.
+    /// True if mysqld runs events while it is the primary.
     pub events: EventsWanted,
     /// How long a leader's mysqld may be unfit before the leadership is transferred; `None` means forever.
     pub demote_after: Option<Duration>,

@@ -29,7 +29,7 @@ pub struct Checks<R> {
     pub connect: ConnectOptions,
     /// The recorded state of that account.
     pub account: OwnAccount,
-    /// Whether the primary's transactions are received.
+    /// True if the primary's transactions are received.
     pub ingest: watch::Receiver<IngestStatus>,
     /// The watcher's reports.
     pub reports: watch::Receiver<WatchReport>,

@@ -62,7 +62,7 @@ pub struct ControllerOptions {
 pub struct ControllerInputs {
     /// The watcher's last report on mysqld.
     pub reports: watch::Receiver<WatchReport>,
-    /// Whether the server's transactions are received.
+    /// True if the server's transactions are received.
     pub ingest: watch::Receiver<IngestStatus>,
     /// Counters of ingest, including the unacknowledged transactions.
     pub figures: Arc<IngestFigures>,

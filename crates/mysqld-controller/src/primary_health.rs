@@ -18,7 +18,7 @@ const MOST_BEHIND: Duration = Duration::from_secs(5);
 pub const NEVER: &str = "nothing of the ring's log is applied to it (`mysql.apply = \"off\"` or `mysql.manage_settings = false`), and it \
                                 lacks transactions";
 
-/// Whether a mysqld could serve clients if its member were the leader.
+/// True if a mysqld could serve clients if its member were the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PrimaryHealth {
     /// mysqld can be the primary. Only its write fence may block clients, also for reasons of operators and settings.
@@ -82,7 +82,7 @@ pub struct HealthObserver {
     pub supervisor: Option<watch::Receiver<SupervisorStatus>>,
     /// The watcher's reports.
     pub reports: watch::Receiver<WatchReport>,
-    /// Whether mysqld's transactions are received.
+    /// True if mysqld's transactions are received.
     pub ingest: watch::Receiver<IngestStatus>,
     /// mysqld's role in the ring; `None` if nothing is applied to it.
     pub role: Option<watch::Receiver<RoleStatus>>,

@@ -44,7 +44,7 @@ pub struct PrimaryWriter {
     pub health: HealthObserver,
     /// The supervisor that kills mysqld, if this member runs mysqld.
     pub supervisor: Option<Arc<SupervisorHandle>>,
-    /// Whether this member's log has room for commits.
+    /// True if this member's log has room for commits.
     pub room: LogRoom,
 }
 
@@ -139,7 +139,7 @@ impl PrimaryWriter {
         supervisor.kill_and_restart();
         let killed =
             status.wait_for(|status| !matches!(status.state, SupervisorState::Running { .. }));
-        // Whether or not the kill succeeds, no client gets an answer to a commit from now on.
+        // True if or not the kill succeeds, no client gets an answer to a commit from now on.
         let _ = tokio::time::timeout(KILLING, killed).await;
     }
 

@@ -64,7 +64,7 @@ pub struct TailTrim<R: Ring> {
     options: TailTrimOptions,
     /// Held during disk operations: a dropped attempt may still access the disk.
     at_work: Arc<Mutex<()>>,
-    /// Whether the takeover of a primary is not complete. No start is allowed then: earlier commits did not wait for the ring, and must not
+    /// True if the takeover of a primary is not complete. No start is allowed then: earlier commits did not wait for the ring, and must not
     /// be cut.
     pub taking_over: Box<dyn Fn() -> io::Result<bool> + Send + Sync>,
     /// How many transactions were cut off since the member started.

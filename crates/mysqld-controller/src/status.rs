@@ -24,7 +24,7 @@ pub enum Readiness {
 }
 
 impl Readiness {
-    /// Whether the server may become the primary in the leadership of `term`.
+    /// True if the server may become the primary in the leadership of `term`.
     pub fn allows(self, term: Term) -> bool {
         match self {
             Self::Always => true,
@@ -33,7 +33,7 @@ impl Readiness {
         }
     }
 
-    /// Whether the server may be the primary in some leadership of this member.
+    /// True if the server may be the primary in some leadership of this member.
     pub(crate) fn is_of_a_primary(self) -> bool {
         matches!(self, Self::Always | Self::In(_))
     }
@@ -282,7 +282,7 @@ impl fmt::Display for ReadFenceReason {
 /// Current state of the read fence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadFenceStatus {
-    /// Whether clients use the server as the primary, so that the guard must block them if this member hangs or ends.
+    /// True if clients use the server as the primary, so that the guard must block them if this member hangs or ends.
     pub guards: bool,
     /// Why this member blocks ordinary accounts, if it does.
     pub because: Option<ReadFenceReason>,

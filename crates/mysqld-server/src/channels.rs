@@ -22,7 +22,7 @@ pub struct ForeignChannel {
     pub name: String,
     /// HOST:PORT of its source.
     source: String,
-    /// Whether one of the channel's threads runs or retries.
+    /// True if one of the channel's threads runs or retries.
     runs: bool,
 }
 

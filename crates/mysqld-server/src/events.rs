@@ -249,7 +249,7 @@ pub async fn enable_replicated(connect: &ConnectOptions) -> Result<(), LinkError
     Ok(())
 }
 
-// Whether events run on the primary: the operator's choice. Pure. Its sources are the member's configuration, values persisted or found on
+// True if events run on the primary: the operator's choice. Pure. Its sources are the member's configuration, values persisted or found on
 // the server, and the server's start options.
 
 /// The member's configuration (`mysql.event_scheduler`).
@@ -283,7 +283,7 @@ pub(super) struct SchedulerSeen {
 }
 
 impl SchedulerSeen {
-    /// Whether the scheduler cannot be switched because a start option disabled it.
+    /// True if the scheduler cannot be switched because a start option disabled it.
     pub(super) fn is_disabled(&self) -> bool {
         self.running.eq_ignore_ascii_case("DISABLED")
     }
@@ -307,7 +307,7 @@ impl SchedulerSeen {
         }
     }
 
-    /// Whether the next start begins with the scheduler on unless OFF is persisted.
+    /// True if the next start begins with the scheduler on unless OFF is persisted.
     pub(super) fn may_start_on(&self, starts_off: bool) -> bool {
         match self.persisted.as_deref().map(is_on) {
             Some(on) => on,

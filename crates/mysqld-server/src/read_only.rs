@@ -26,7 +26,7 @@ pub enum ReadOnlyError {
 }
 
 impl ReadOnlyError {
-    /// Whether mysqld accepted the login and running sessions then blocked the statement. A mysqld that is unreachable, breaks the
+    /// True if mysqld accepted the login and running sessions then blocked the statement. A mysqld that is unreachable, breaks the
     /// connection or does not complete a login is down, starting or busy. That is no evidence about commits.
     pub const fn is_behind_commits(&self) -> bool {
         match self {
@@ -40,7 +40,7 @@ impl ReadOnlyError {
 /// The event settings of a server that opens.
 #[derive(Debug, Clone, Default)]
 pub struct EventsAtOpening {
-    /// Whether events should run.
+    /// True if events should run.
     pub wanted: bool,
     /// One-time events in the past, which must not run again.
     pub over: Vec<NamedEvent>,

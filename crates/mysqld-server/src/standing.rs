@@ -94,7 +94,7 @@ impl StandingFile {
     }
 }
 
-/// Whether the server's transactions beyond the log may be proposed. Pure. `log` is the ring's whole log, `origin` its content at creation:
+/// True if the server's transactions beyond the log may be proposed. Pure. `log` is the ring's whole log, `origin` its content at creation:
 /// a new ring starts with its first primary's transactions.
 pub fn may_propose(standing: Option<Standing>, log: &GtidSet, origin: &GtidSet) -> bool {
     match standing {

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::ids::{Incarnation, Region, newtype};
 
-/// Whether a member has its own mysqld.
+/// True if a member has its own mysqld.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[display(rename_all = "lowercase")]
@@ -34,7 +34,7 @@ pub struct MemberRecord {
     pub name: String,
     /// The region in which the member runs.
     pub region: Region,
-    /// Whether the member has a mysqld, or only the log.
+    /// True if the member has a mysqld, or only the log.
     pub kind: MemberKind,
     /// True if the member may count in a quorum; false if it only receives the log.
     pub votes: bool,

@@ -142,7 +142,7 @@ fn decide_quorum(
     }
 }
 
-/// Whether this step leaves one set in force, which contains `target`. Then the target needs only the entry of the step to be elected by
+/// True if this step leaves one set in force, which contains `target`. Then the target needs only the entry of the step to be elected by
 /// that set, and to commit the entry. Raft permits this: a member uses the newest membership in its log, even if it is not committed. Any
 /// member that these voters elect has the entry. This saves the round trip for the entry's acknowledgement.
 fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId) -> bool {
@@ -152,7 +152,7 @@ fn is_last_step(view: &RingView, next: &VoterSets, target: MemberId) -> bool {
         && view.member(target).is_some_and(|peer| view.is_near(peer))
 }
 
-/// Whether this leader should transfer the leadership as soon as possible: a witness, an interim leader, or a leader during a pause that
+/// True if this leader should transfer the leadership as soon as possible: a witness, an interim leader, or a leader during a pause that
 /// reserves the primary's place for another member.
 fn gives_away(view: &RingView) -> bool {
     let own = view.member(view.own);

@@ -362,7 +362,7 @@ pub fn plan_repair(evidence: &[MemberEvidence]) -> Result<RepairPlan, RepairRefu
     })
 }
 
-/// Whether these voters would elect the candidate. The candidate counts votes by the membership in its own log, which may differ from the
+/// True if these voters would elect the candidate. The candidate counts votes by the membership in its own log, which may differ from the
 /// membership in the survivor's log: if only the last leader has a new membership, the other members can elect a leader without it.
 fn is_elected_by(candidate: &MemberEvidence, voters: &[&MemberEvidence]) -> bool {
     let grants = |voter: &&MemberEvidence| {
@@ -498,7 +498,7 @@ impl Member {
 /// The longest wait for a leader to answer whether it has a quorum. It must be shorter than the command's wait for the evidence.
 const LONGEST_ASKING: Duration = Duration::from_secs(1);
 
-/// Whether a leader that sends heartbeats may have a quorum. A leader that lost its quorum still sends heartbeats to the members that it
+/// True if a leader that sends heartbeats may have a quorum. A leader that lost its quorum still sends heartbeats to the members that it
 /// reaches. A leader that does not answer at all may have a quorum of other members.
 async fn has_quorum(node: &RaftNode, leader: MemberId) -> bool {
     let view = node.ring_view();

@@ -19,7 +19,7 @@ use crate::member::Member;
 pub struct Prospects {
     /// The member that would be the candidate.
     pub member: MemberId,
-    /// Whether the member could be elected if the leader failed now.
+    /// True if the member could be elected if the leader failed now.
     pub could_win: bool,
     /// Why the member could or could not be elected.
     pub because: String,

@@ -26,7 +26,7 @@ pub struct RecordChange {
     /// The new region.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<Region>,
-    /// Whether the member may count in a quorum.
+    /// True if the member may count in a quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub votes: Option<bool>,
     /// The member's priority as the primary.

@@ -97,7 +97,7 @@ impl Running {
         })
     }
 
-    /// Whether the program has ended.
+    /// True if the program has ended.
     ///
     /// # Errors
     /// If waiting for the program fails.

@@ -41,7 +41,7 @@ impl Owner {
         format!("{PREFIX}-{}-{}-{number}", self.pid, self.start_time)
     }
 
-    /// Whether the process has ended.
+    /// True if the process has ended.
     pub(crate) fn is_gone(&self) -> bool {
         start_time(self.pid) != Some(self.start_time)
     }

@@ -29,7 +29,7 @@ fn stand_still(threads: &str) -> bool {
     threads.into_iter().all(|thread| is_stopped(&thread.path()))
 }
 
-/// Whether a thread has stopped. Also true for an ended thread, and for a thread that waits for a disk, which
+/// True if a thread has stopped. Also true for an ended thread, and for a thread that waits for a disk, which
 /// stops before it returns to user space.
 fn is_stopped(thread: &Path) -> bool {
     let stat = fs::read_to_string(thread.join("stat")).unwrap_or_default();

@@ -293,7 +293,7 @@ fn nothing_remains_even_of_a_killed_harness() {
     );
 }
 
-/// Whether a process has entered a namespace.
+/// True if a process has entered a namespace.
 fn inside(namespace: &str, pid: u32) -> bool {
     let pids = Command::new("ip")
         .args(["netns", "pids", namespace])

@@ -109,7 +109,7 @@ pub(crate) struct Fault {
     pub(crate) stopped: Stopped,
     /// The minimum duration of the fault.
     pub(crate) hold: Duration,
-    /// Whether all members must recover before the next fault.
+    /// True if all members must recover before the next fault.
     pub(crate) settle: bool,
 }
 

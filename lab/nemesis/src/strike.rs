@@ -25,9 +25,9 @@ pub(crate) struct Struck {
     pub(crate) words: String,
     /// When the fault began.
     pub(crate) began: Instant,
-    /// Whether the fault affects the primary, or resources that the primary needs.
+    /// True if the fault affects the primary, or resources that the primary needs.
     pub(crate) primary: bool,
-    /// Whether commits must continue during the fault.
+    /// True if commits must continue during the fault.
     pub(crate) quorum_stays: bool,
     /// The primary, if the fault isolates it and its mysqld from all other members.
     pub(crate) cut_off: Option<usize>,

@@ -22,7 +22,7 @@ use crate::ledger::Count;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cycle {
     pub(crate) kind: Kind,
-    /// Whether the fault affected the primary, or resources that the primary needs.
+    /// True if the fault affected the primary, or resources that the primary needs.
     pub(crate) primary: bool,
     /// The time until a transaction that began later was acknowledged. It starts at the fault, or at the end of a fault that may stop
     /// commits.

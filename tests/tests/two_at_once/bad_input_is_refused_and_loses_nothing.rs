@@ -35,7 +35,7 @@ fn is_closed(server: &Mysqld) -> bool {
         == "1"
 }
 
-/// Whether the response at `path` of member 0 contains all of `words`.
+/// True if the response at `path` of member 0 contains all of `words`.
 fn says(ring: &Cluster, path: &str, words: &[&str]) -> bool {
     ring.get(0, path)
         .is_ok_and(|answer| words.iter().all(|word| answer.body.contains(word)))

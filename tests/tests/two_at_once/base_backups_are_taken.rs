@@ -42,7 +42,7 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// Whether the GTID set `other` contains `one`.
+/// True if the GTID set `other` contains `one`.
 fn is_subset(client: &MysqlClient, one: &str, other: &str) -> bool {
     let question = format!("SELECT GTID_SUBSET('{one}', '{other}')");
     client.value(&question).unwrap() == "1"

@@ -125,7 +125,7 @@ fn bare(event: RawEvent) -> Result<RawEvent, DecodeCause> {
     Ok(RawEvent::new(canonical)?)
 }
 
-/// Whether replicas ignore an event, wherever it is.
+/// True if replicas ignore an event, wherever it is.
 fn is_neutral(event: &RawEvent) -> bool {
     matches!(
         event.event_type(),

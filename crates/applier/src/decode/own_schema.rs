@@ -19,7 +19,7 @@ use crate::transaction::{Changed, SchemaChange};
 #[derive(Debug, Default)]
 pub(super) struct OwnSchema {
     at: At,
-    /// Whether a change was removed.
+    /// True if a change was removed.
     pub(super) left_out: bool,
     /// Table maps of the current statement, while all of them are of the own schema and no rows have followed yet.
     held: Vec<RawEvent>,
@@ -69,7 +69,7 @@ impl OwnSchema {
         Ok(())
     }
 
-    /// Whether these rows are removed.
+    /// True if these rows are removed.
     fn rows(&mut self, event: &RawEvent) -> bool {
         let own = !self.held.is_empty() || self.at == At::Own;
         self.held.clear();
@@ -99,7 +99,7 @@ pub(super) fn ends_statement(rows: &[u8]) -> bool {
     flags.is_none_or(|flags| u16::from_le_bytes(flags) & Rows::END_OF_STATEMENT != 0)
 }
 
-/// Whether a logged statement is DDL of the own schema, or of its tables alone.
+/// True if a logged statement is DDL of the own schema, or of its tables alone.
 fn is_own(statement: &[u8], schema: &[u8]) -> bool {
     let statement = without_version_comment(statement);
     if !starts_ddl(statement) {

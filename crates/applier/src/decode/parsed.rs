@@ -349,7 +349,7 @@ fn context(begin: &Query<'_>) -> Result<RowContext, DecodeCause> {
     })
 }
 
-/// Whether a table map names the same table as an earlier map of this number. Flags and optional metadata are not compared: they
+/// True if a table map names the same table as an earlier map of this number. Flags and optional metadata are not compared: they
 /// depend on variables that may change within a transaction.
 fn is_same_table(known: &[u8], event: &[u8], map: &TableMap<'_>) -> Result<bool, DecodeCause> {
     // The bytes after the header are nearly always equal. The headers contain different times.
@@ -384,7 +384,7 @@ pub(super) fn read_barrier(events: Vec<RawEvent>) -> Result<Barrier, DecodeCause
 /// The parts of a barrier that were read so far.
 #[derive(Debug, Default)]
 struct BarrierParts {
-    /// Whether BEGIN or XA START was read.
+    /// True if BEGIN or XA START was read.
     has_begun: bool,
     /// The session context of the BEGIN event.
     context: Option<RowContext>,

@@ -325,7 +325,7 @@ fn no_tables(word: &str) -> bool {
     is_one_of(word, NO_TABLES)
 }
 
-/// Whether a word is one of `all`, which are separated by spaces.
+/// True if a word is one of `all`, which are separated by spaces.
 fn is_one_of(word: &str, all: &str) -> bool {
     all.split(' ').any(|known| same(word, known))
 }

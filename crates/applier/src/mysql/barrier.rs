@@ -516,12 +516,12 @@ fn contexts(barrier: &Barrier) -> impl Iterator<Item = SessionContext<'_>> {
     })
 }
 
-/// Whether a barrier is a phase of an XA transaction.
+/// True if a barrier is a phase of an XA transaction.
 fn is_xa(barrier: &Barrier) -> bool {
     statements(barrier).any(is_phase)
 }
 
-/// Whether a barrier contains statements with changes of their own: other than rows, savepoints and the phases of XA transactions.
+/// True if a barrier contains statements with changes of their own: other than rows, savepoints and the phases of XA transactions.
 fn has_statements(barrier: &Barrier) -> bool {
     let is_savepoint =
         |query: Query<'_>| StatementKind::of(&query.statement) == StatementKind::Savepoint;
@@ -529,7 +529,7 @@ fn has_statements(barrier: &Barrier) -> bool {
         .any(|statement| !is_phase(statement) && !query_of(statement).is_some_and(is_savepoint))
 }
 
-/// Whether a statement is XA START, XA END or another phase of an XA transaction.
+/// True if a statement is XA START, XA END or another phase of an XA transaction.
 fn is_phase(statement: &Statement) -> bool {
     query_of(statement).is_some_and(|query| {
         let word = query.statement.get(..3);

@@ -31,7 +31,7 @@ pub(super) struct ForeignKey {
     pub(super) parent: TableName,
     /// The key's columns in order, each with the referenced column.
     pub(super) columns: Box<[(Box<str>, Box<str>)]>,
-    /// Whether the server itself changes rows of this table when a row of the parent changes or is deleted.
+    /// True if the server itself changes rows of this table when a row of the parent changes or is deleted.
     pub(super) cascades: bool,
 }
 
@@ -367,7 +367,7 @@ mod tests {
             (table("c"), "d.c"),
             // The keys of the children contain the names of its columns.
             (table("a"), "d.B d.a d.b"),
-            // Whether `b` or `B` is meant depends on the server.
+            // True if `b` or `B` is meant depends on the server.
             (table("b"), "d.B d.b d.c e.x"),
             (table("GONE"), "d.GONE d.orphan"),
             (table("self"), "d.self"),

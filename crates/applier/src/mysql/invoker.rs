@@ -106,7 +106,7 @@ fn is_utf8(collation: u16) -> bool {
     matches!(collation, 33 | 45 | 46 | 76 | 83 | 192..=247 | 255..=323)
 }
 
-/// Whether multibyte characters of the collation's character set may contain ASCII bytes: big5, sjis, gbk, cp932, gb18030.
+/// True if multibyte characters of the collation's character set may contain ASCII bytes: big5, sjis, gbk, cp932, gb18030.
 fn hides_ascii(collation: u16) -> bool {
     matches!(collation, 1 | 84 | 13 | 88 | 28 | 87 | 95 | 96 | 248..=250)
 }
@@ -217,7 +217,7 @@ impl Token {
         statement.get(self.place.clone()).unwrap_or_default()
     }
 
-    /// Whether the token is one of `words`, which are separated by spaces.
+    /// True if the token is one of `words`, which are separated by spaces.
     fn is_one_of(&self, text: &[u8], words: &str) -> bool {
         let own = self.text(text);
         let mut words = words.split(' ');

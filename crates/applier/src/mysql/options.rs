@@ -16,10 +16,10 @@ pub(super) const STATEMENT_LIMIT: Duration = Duration::from_secs(24 * 3600);
 pub struct MysqlOptions {
     /// The address and the account; [`MysqlBackend::connect`](crate::mysql::MysqlBackend::connect) lists the privileges.
     pub connect: ConnectOptions,
-    /// Whether transactions are written to the target's binlog. If false, a target with a binlog logs them as empty transactions, with
+    /// True if transactions are written to the target's binlog. If false, a target with a binlog logs them as empty transactions, with
     /// their GTIDs only. Such files must not be served to a replica.
     pub target_binlog: bool,
-    /// Whether consecutive transactions may commit as one. The row `witness_applier.checkpoint`, which is created if missing, keeps
+    /// True if consecutive transactions may commit as one. The row `witness_applier.checkpoint`, which is created if missing, keeps
     /// the batches in order. Has no effect with [`Self::target_binlog`].
     pub batches: bool,
     /// All transactions of the log, if they are known when a run begins. Other transactions in the row are of another log, and are

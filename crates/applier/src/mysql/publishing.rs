@@ -289,7 +289,7 @@ pub(super) fn is_denied(error: &LinkError) -> bool {
     matches!(error, LinkError::Server(error) if denied.contains(&error.code))
 }
 
-/// Whether the error means that the table does not exist.
+/// True if the error means that the table does not exist.
 pub(super) fn is_missing(error: &LinkError) -> bool {
     let missing = [code::UNKNOWN_SCHEMA, code::UNKNOWN_TABLE];
     matches!(error, LinkError::Server(error) if missing.contains(&error.code))

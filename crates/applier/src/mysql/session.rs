@@ -40,13 +40,13 @@ pub struct MysqlSession {
     pub(super) script: Script,
     /// The most bytes of events in one statement.
     pub(super) events_bound: usize,
-    /// Whether the current transaction has begun.
+    /// True if the current transaction has begun.
     begun: bool,
-    /// Whether `gtid_next` is set to a GTID, or was and is undefined since.
+    /// True if `gtid_next` is set to a GTID, or was and is undefined since.
     named: bool,
     /// The most bytes in a statement.
     packet_limit: usize,
-    /// Whether this session was opened with larger packets.
+    /// True if this session was opened with larger packets.
     opened_with_room: bool,
     /// The time limit of the current packets, and whether a packet has exceeded it.
     rows_limit: Duration,
@@ -73,7 +73,7 @@ impl From<WriteError> for Failed {
 }
 
 impl Failed {
-    /// Whether the checkpoint row has another number than the predecessor's.
+    /// True if the checkpoint row has another number than the predecessor's.
     fn is_other_number(&self) -> bool {
         matches!(self, Self::Statement { mark: Some(Mark::Turn), error } if error.code == OUT_OF_RANGE)
     }

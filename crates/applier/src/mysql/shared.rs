@@ -48,10 +48,10 @@ pub(super) fn limit_of_retry(limit: Duration) -> Duration {
 /// The largest `max_allowed_packet` that a server supports.
 pub(super) const LARGEST: usize = 1 << 30;
 
-/// Whether new sessions are opened with larger packets. They are opened one at a time.
+/// True if new sessions are opened with larger packets. They are opened one at a time.
 #[derive(Debug, Default)]
 pub(super) struct PacketRoom {
-    /// Whether sessions opened from now on get larger packets.
+    /// True if sessions opened from now on get larger packets.
     pub(super) asked: AtomicBool,
     opening: tokio::sync::Mutex<()>,
 }

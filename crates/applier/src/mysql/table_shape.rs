@@ -189,7 +189,7 @@ fn read_shape(
     })
 }
 
-/// Whether a rollback removes all changes in this storage engine: the engine has transactions, or stores no rows.
+/// True if a rollback removes all changes in this storage engine: the engine has transactions, or stores no rows.
 pub(super) fn rolls_back(engine: &str) -> bool {
     let all = ["InnoDB", "ndbcluster", "ROCKSDB", "BLACKHOLE"];
     all.iter().any(|one| one.eq_ignore_ascii_case(engine))

@@ -58,7 +58,7 @@ impl Group {
         }
     }
 
-    /// Whether all unfinished uses are of the newest transaction.
+    /// True if all unfinished uses are of the newest transaction.
     fn is_of_its_newest_alone(&self) -> bool {
         self.unfinished == self.newest_unfinished
     }

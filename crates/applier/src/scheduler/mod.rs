@@ -136,7 +136,7 @@ impl Scheduler {
         self.free(seq).map_or(0, Admitted::safe_rows)
     }
 
-    /// Whether a transaction may begin: its first row is safe, or it has no rows.
+    /// True if a transaction may begin: its first row is safe, or it has no rows.
     pub fn may_begin(&self, seq: BatchSeq) -> bool {
         let free = self.free(seq);
         free.is_some_and(|admitted| admitted.safe_rows() > 0 || admitted.rows == 0)
@@ -199,7 +199,7 @@ struct Waiting {
 /// An uncommitted transaction.
 #[derive(Debug, Default)]
 struct Admitted {
-    /// Whether it waits until everything before some transaction is committed.
+    /// True if it waits until everything before some transaction is committed.
     held: bool,
     rows: u32,
     /// The keys of all rows, in order.

@@ -24,7 +24,7 @@ pub struct FileSource {
     framer: TransactionFramer,
     /// The target's transactions, and the transactions read so far; `None` for a reader that applies nothing.
     seen: Option<GtidSet>,
-    /// Whether the open file has the in-use flag: its server has not closed it.
+    /// True if the open file has the in-use flag: its server has not closed it.
     in_use: bool,
     read: ReadBytes,
     drained: Drained,

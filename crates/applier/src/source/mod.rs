@@ -36,7 +36,7 @@ pub trait Source: Send {
         &mut self,
     ) -> impl Future<Output = Result<Option<FramedTransaction>, SourceError>> + Send;
 
-    /// Whether the source has nothing more at the moment. May be called while a call of [`Self::next`] is in progress.
+    /// True if the source has nothing more at the moment. May be called while a call of [`Self::next`] is in progress.
     fn drained(&self) -> Drained;
 }
 
@@ -231,7 +231,7 @@ pub struct DumpSource {
     patience: Duration,
     stream: Option<ReplicationStream>,
     framer: TransactionFramer,
-    /// Whether the source has reported that there is nothing more at the moment.
+    /// True if the source has reported that there is nothing more at the moment.
     drained: Drained,
 }
 

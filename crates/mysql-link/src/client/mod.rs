@@ -242,7 +242,7 @@ pub struct ConnectOptions {
     pub max_packet_bytes: usize,
     /// The `program_name` that mysqld shows for this connection.
     pub program_name: String,
-    /// Whether a packet may hold several statements ([`Connection::run_all`](crate::Connection::run_all)). Off unless needed, because it
+    /// True if a packet may hold several statements ([`Connection::run_all`](crate::Connection::run_all)). Off unless needed, because it
     /// makes SQL injection more dangerous.
     pub several_statements: bool,
     /// How the server is reached.

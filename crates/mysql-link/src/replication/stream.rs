@@ -38,7 +38,7 @@ const MAX_PACKET: usize = MAX_EVENT_BYTES as usize + 1 + SEMI_SYNC_HEADER;
 pub struct DumpEvent {
     /// The event. It shares the read buffer's memory, so copy the parts that are kept.
     pub event: RawEvent,
-    /// Whether a commit on the source waits for an ACK of this event's end position.
+    /// True if a commit on the source waits for an ACK of this event's end position.
     pub ack_wanted: bool,
 }
 

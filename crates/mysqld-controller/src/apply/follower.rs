@@ -91,7 +91,7 @@ pub(super) struct Started {
     pub(super) on: Incarnation,
     /// The leadership whose comparison found missing transactions; `None` if another member led.
     pub(super) for_term: Option<Term>,
-    /// Whether the server was the primary of this member's leadership until then.
+    /// True if the server was the primary of this member's leadership until then.
     pub(super) was_primary: bool,
 }
 

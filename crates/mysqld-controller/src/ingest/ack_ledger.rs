@@ -143,7 +143,7 @@ impl<T> LedgerEntry<T> {
     }
 }
 
-/// Whether a log that is committed up to `committed` has committed the entry `op_id`. Both belong to one log, so their indexes decide.
+/// True if a log that is committed up to `committed` has committed the entry `op_id`. Both belong to one log, so their indexes decide.
 pub(crate) fn covers(committed: Option<OpId>, op_id: OpId) -> bool {
     committed.is_some_and(|committed| committed.index >= op_id.index)
 }

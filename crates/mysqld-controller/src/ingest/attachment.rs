@@ -202,7 +202,7 @@ impl Awaited {
         }
     }
 
-    /// Whether all awaited transactions have arrived.
+    /// True if all awaited transactions have arrived.
     pub fn is_over(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -345,7 +345,7 @@ pub(crate) fn rotation_due(
     }
 }
 
-/// Whether the primary started its sequence numbers again between these two, as it does for each binlog file. Numbers start at 1; 0 means a
+/// True if the primary started its sequence numbers again between these two, as it does for each binlog file. Numbers start at 1; 0 means a
 /// transaction without a number.
 ///
 /// A replica uses the numbers to find transactions that it may apply in parallel. Within one file, they must rise. Gaps are harmless, for

@@ -31,7 +31,7 @@ pub(super) struct Reserve {
     sessions: Vec<Connection>,
     /// Names of that mysqld's semi-sync plugin.
     pub(super) names: Option<SemiSyncNames>,
-    /// Whether `SET GLOBAL` succeeds on that mysqld while a statement about accounts waits.
+    /// True if `SET GLOBAL` succeeds on that mysqld while a statement about accounts waits.
     pub(super) sets_at_any_time: bool,
 }
 

@@ -65,7 +65,7 @@ pub(super) struct Session {
     log: RingLog,
     checksum: ChecksumAlgorithm,
     pub(super) attachment: Attachment,
-    /// Whether commits already waited before this attachment.
+    /// True if commits already waited before this attachment.
     waits_already: bool,
     /// The primary's state before its setup, with the time of the observation.
     seen: Option<(Observed, Instant)>,

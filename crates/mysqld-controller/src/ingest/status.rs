@@ -85,7 +85,7 @@ impl IngestStatus {
         self.state == IngestState::Attached
     }
 
-    /// Whether the primary's transactions are received, including earlier ones, so that waiting commits can be acknowledged.
+    /// True if the primary's transactions are received, including earlier ones, so that waiting commits can be acknowledged.
     pub fn takes_in(&self) -> bool {
         matches!(self.state, IngestState::CatchingUp | IngestState::Attached)
     }
@@ -102,7 +102,7 @@ impl IngestStatus {
         (now.saturating_duration_since(failing.since) >= PASSING).then_some(failing)
     }
 
-    /// Whether the last attempt found that the primary lacks transactions of the ring. No attempt succeeds before the primary has them.
+    /// True if the last attempt found that the primary lacks transactions of the ring. No attempt succeeds before the primary has them.
     pub fn lacks_the_log(&self) -> bool {
         let failing = self.failing.as_ref().filter(|_| !self.takes_in());
         failing.is_some_and(|failing| failing.lacks_the_log)

@@ -22,7 +22,7 @@ pub struct DemotionFacts {
     pub leads: Option<Term>,
     /// True if an operator has paused failover.
     pub paused: bool,
-    /// Whether the member's mysqld can be the primary.
+    /// True if the member's mysqld can be the primary.
     pub health: PrimaryHealth,
 }
 

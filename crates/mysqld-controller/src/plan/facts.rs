@@ -26,9 +26,9 @@ pub struct ServerView {
 /// All inputs of the plan at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
-    /// Whether this member leads and serves; if not, for how long it has not.
+    /// True if this member leads and serves; if not, for how long it has not.
     pub leading: Leading,
-    /// Whether another member's mysqld could become the primary. If none can, reads on this server are never stale.
+    /// True if another member's mysqld could become the primary. If none can, reads on this server are never stale.
     pub others: bool,
     /// True if a leadership transfer is about to begin.
     pub transferring: bool,
@@ -39,9 +39,9 @@ pub struct Facts {
 
     /// Result of the last successful observation; `None` before the first.
     pub server: Option<ServerView>,
-    /// Whether commits are sure to wait for the ring; unknown when the last observation failed.
+    /// True if commits are sure to wait for the ring; unknown when the last observation failed.
     pub protection: Protection,
-    /// Whether ingest receives the primary's transactions in this leadership, and the server was observed after ingest attached.
+    /// True if ingest receives the primary's transactions in this leadership, and the server was observed after ingest attached.
     pub attached: bool,
     /// Whether ingest receives the server's transactions, so that its waiting commits can be acknowledged.
     pub takes_in: bool,
@@ -53,7 +53,7 @@ pub struct Facts {
     pub waits: bool,
     /// Whether sessions waited for an ACK at the last successful observation.
     pub sessions_wait: bool,
-    /// Whether the applier waits for locks of an XA-prepared transaction. False if this member has killed mysqld for that reason since
+    /// True if the applier waits for locks of an XA-prepared transaction. False if this member has killed mysqld for that reason since
     /// mysqld was last the primary.
     pub held_up_by_prepared: bool,
 
@@ -130,7 +130,7 @@ impl Facts {
 pub struct WriteMemory {
     /// The leadership and the start of mysqld in which the write fence last opened the server, or adopted an open one.
     pub opened: Option<(Term, Incarnation)>,
-    /// Whether the write fence closed the server after that.
+    /// True if the write fence closed the server after that.
     pub closed_by_us: bool,
     /// The leadership and the start of mysqld for which the queries before opening are complete.
     pub prepared: Option<(Term, Incarnation)>,

@@ -17,12 +17,12 @@ pub(super) fn borne_with(facts: &Facts) -> Option<Duration> {
     }
 }
 
-/// Whether commits that no leader will acknowledge wait in the server, so that it cannot be closed for writes.
+/// True if commits that no leader will acknowledge wait in the server, so that it cannot be closed for writes.
 pub(super) fn is_stuck(facts: &Facts) -> bool {
     facts.can_restart && Writers::of(&facts.write_fence, facts.seen()) == Writers::Stuck
 }
 
-/// Whether commits in the server wait for an ACK, and a restart can end them.
+/// True if commits in the server wait for an ACK, and a restart can end them.
 pub(super) fn waits_for_ack(facts: &Facts) -> bool {
     facts.can_restart && facts.sessions_wait
 }
@@ -35,7 +35,7 @@ pub(super) fn waits_though_closed(facts: &Facts) -> bool {
     waits_for_ack(facts) && closed && failed
 }
 
-/// Whether the server has refused every login for too long. Any other unreachable server is left alone.
+/// True if the server has refused every login for too long. Any other unreachable server is left alone.
 ///
 /// In 9.7.4, a statement about accounts that waits for its ACK causes this: it holds the lock that every login needs. If the member has no
 /// dump, it cannot start one, so the ACK can never be sent. The member also sees no waiting commit, so [`Writers::Stuck`] does not arise.
@@ -54,7 +54,7 @@ pub(super) fn is_locked_out(facts: &Facts) -> bool {
     facts.can_restart && over && !facts.follows()
 }
 
-/// Whether the applier waits for locks of an XA-prepared transaction. Such a transaction keeps every lock that its client took while this
+/// True if the applier waits for locks of an XA-prepared transaction. Such a transaction keeps every lock that its client took while this
 /// server was the primary. Its end is in the log after the transactions that wait for those locks. After a restart it has only the locks on
 /// changed rows, as on all other servers.
 ///

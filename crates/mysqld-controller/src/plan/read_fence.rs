@@ -30,7 +30,7 @@ pub struct ReadFenceMemory {
 }
 
 impl ReadFenceMemory {
-    /// Whether clients use this server as the primary, as far as this member has observed.
+    /// True if clients use this server as the primary, as far as this member has observed.
     pub fn guards(&self) -> bool {
         self.primary_in.is_some()
     }

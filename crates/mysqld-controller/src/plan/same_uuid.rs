@@ -32,11 +32,11 @@ pub fn uuid_of(report: &WatchReport) -> Option<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Own<'a> {
     pub(crate) uuid: Option<&'a str>,
-    /// Whether another member leads and has the primary.
+    /// True if another member leads and has the primary.
     pub(crate) primary_elsewhere: bool,
     /// True if this server was the ring's primary at the last comparison.
     pub(crate) was_primary: bool,
-    /// Whether another program starts the server (`mysql.mode = "attach"`).
+    /// True if another program starts the server (`mysql.mode = "attach"`).
     pub(crate) attached: bool,
 }
 

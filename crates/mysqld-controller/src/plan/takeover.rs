@@ -20,7 +20,7 @@ const SILENT: Duration = Duration::from_secs(2);
 /// Progress of a takeover.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
-    /// Whether the member leads in the term in which the takeover began.
+    /// True if the member leads in the term in which the takeover began.
     pub leads: bool,
     /// Whether commits wait for the ring, and it has committed all of mysqld's binlog.
     pub ring_has_all: bool,

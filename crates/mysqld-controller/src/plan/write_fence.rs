@@ -82,7 +82,7 @@ pub enum StayReason {
     Unknown,
 }
 
-/// Whether ingest receives the primary's transactions in this leadership, and the server was observed after ingest attached. An older
+/// True if ingest receives the primary's transactions in this leadership, and the server was observed after ingest attached. An older
 /// observation is invalid, because attaching changes settings. An attachment of an earlier leadership is also invalid: the server may have
 /// followed since, and then commits do not wait.
 pub fn is_attached_and_looked_at(

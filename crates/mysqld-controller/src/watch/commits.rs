@@ -152,7 +152,7 @@ impl Begun {
     }
 }
 
-// Whether the file system of a server's data directory has room.
+// True if the file system of a server's data directory has room.
 
 /// With less free space than this, a table's file may fail to grow. InnoDB requests 4 MiB at a time, and more if a row is larger. In bytes.
 const ROOM: u64 = 64 << 20;

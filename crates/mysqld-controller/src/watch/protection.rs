@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::watch::commits::Standing;
 use crate::watch::starts::HadGtids;
 
-/// Whether commits are sure to wait for the ring.
+/// True if commits are sure to wait for the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
     /// Yes: all settings are correct.
@@ -129,7 +129,7 @@ impl ServerFacts {
 /// The watcher's report after each observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchReport {
-    /// Whether commits are sure to wait for the ring.
+    /// True if commits are sure to wait for the ring.
     pub protection: Protection,
     /// When the last observation began.
     pub looked_at: Instant,

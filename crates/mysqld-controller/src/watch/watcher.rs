@@ -485,7 +485,7 @@ fn advice_of(report: &WatchReport) -> &[String] {
     server.map_or(&[], |server| &server.advice)
 }
 
-/// Whether commits wait for a ring. Replicas of any other server are left alone.
+/// True if commits wait for a ring. Replicas of any other server are left alone.
 fn waits_for_the_member(observed: &Observed) -> bool {
     let semi_sync = |names: SemiSyncNames| {
         let acks = observed.variable(&names.replica_count());

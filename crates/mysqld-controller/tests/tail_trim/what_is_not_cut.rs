@@ -45,7 +45,7 @@ async fn refused(server: &CrashingServer, is: impl Fn(&TailTrimError) -> bool) -
     Ok(())
 }
 
-/// Whether the error is that the effect of a statement remains, for this reason.
+/// True if the error is that the effect of a statement remains, for this reason.
 fn remains(error: &TailTrimError, because: &str) -> bool {
     let TailTrimError::Refused(Refusal::CannotBeUndone { reason, .. }) = error else {
         return false;

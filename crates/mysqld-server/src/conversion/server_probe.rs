@@ -28,7 +28,7 @@ pub struct ReplicatesFrom {
     pub uuid: Option<Uuid>,
     /// Whether the thread that receives transactions runs.
     pub receives: bool,
-    /// Whether the threads that apply transactions run.
+    /// True if the threads that apply transactions run.
     pub applies: bool,
     /// The last error of the receiving or applying threads.
     pub error: String,
@@ -52,13 +52,13 @@ pub struct ServerLook {
     pub purged: String,
     /// Whether ordinary clients may write.
     pub writable: bool,
-    /// Whether the server accepts connections with TLS.
+    /// True if the server accepts connections with TLS.
     pub tls: bool,
     /// Whether commits wait for an ACK.
     pub waits_for_acks: bool,
     /// How many commits wait for an ACK at the moment.
     pub waiting_commits: u64,
-    /// Whether the server acknowledges received transactions.
+    /// True if the server acknowledges received transactions.
     pub acknowledges: bool,
     /// UUIDs of the attached replicas that acknowledge.
     pub ackers: Vec<Uuid>,
@@ -101,7 +101,7 @@ impl ServerLook {
         self.purged.parse()
     }
 
-    /// Whether the server replicates from the server with this UUID, with all threads running.
+    /// True if the server replicates from the server with this UUID, with all threads running.
     pub fn follows(&self, source: Option<Uuid>) -> bool {
         let of_source = |from: &&ReplicatesFrom| from.uuid.is_some() && from.uuid == source;
         let channel = self.replicates_from.iter().find(of_source);
@@ -255,7 +255,7 @@ impl ServerLook {
     }
 }
 
-/// Whether the member's plan fixes this setting without a restart of the server.
+/// True if the member's plan fixes this setting without a restart of the server.
 fn is_set_by_the_member(check: Check) -> bool {
     matches!(
         check,
@@ -338,11 +338,11 @@ pub(crate) async fn takes_tls(connection: &mut Connection) -> Result<bool, LinkE
 /// One observation of an unmanaged server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlainServer {
-    /// Whether ordinary clients may write and the server replicates from no other server.
+    /// True if ordinary clients may write and the server replicates from no other server.
     pub writable: bool,
     /// Whether `offline_mode` blocks ordinary accounts.
     pub offline: bool,
-    /// Whether the server replicates through a channel whose threads all run.
+    /// True if the server replicates through a channel whose threads all run.
     pub replicates: bool,
     /// The reported lag behind the source, in seconds.
     pub lag_seconds: Option<u64>,

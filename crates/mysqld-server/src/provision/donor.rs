@@ -285,7 +285,7 @@ pub(super) async fn tablespace_bytes(connection: &mut Connection) -> Result<u64,
 // Encryption at rest. A copy of encrypted files needs a keyring, and MySQL detects a missing keyring only after it has removed all data of
 // the recipient.
 
-/// Whether existing data or new writes are encrypted: tablespaces, the redo log, or the undo log.
+/// True if existing data or new writes are encrypted: tablespaces, the redo log, or the undo log.
 pub(super) async fn is_encrypted(connection: &mut Connection) -> Result<bool, LinkError> {
     asked(
         connection,

@@ -42,7 +42,7 @@ const FORGOTTEN: Duration = Duration::from_secs(3);
 /// Maximum pause between two appliers. A session that blocked the first is assumed to have blocked in the pause, too.
 const BETWEEN_APPLIERS: Duration = Duration::from_secs(15);
 
-/// Whether a server with this lag may be blocked by a lock.
+/// True if a server with this lag may be blocked by a lock.
 pub fn is_far(lag_ms: u64) -> bool {
     Duration::from_millis(lag_ms) >= NAMED
 }

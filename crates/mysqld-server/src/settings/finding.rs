@@ -54,7 +54,7 @@ pub enum Check {
     SemiSyncTimeout,
     /// How many ACKs a commit waits for.
     SemiSyncReplicaCount,
-    /// Whether a commit waits while no replica is attached.
+    /// True if a commit waits while no replica is attached.
     SemiSyncWaitNoReplica,
     /// At which point of the commit semi-sync waits.
     SemiSyncWaitPoint,
@@ -66,7 +66,7 @@ pub enum Check {
     Grants,
     /// Which other accounts may shut the server down.
     ShutdownPrivilege,
-    /// Whether the password of the member's account expires.
+    /// True if the password of the member's account expires.
     AccountExpires,
     /// `log_bin`: whether the server's binlog is where the member reads it after a crash.
     BinlogPlace,
@@ -170,7 +170,7 @@ pub fn keeps_replicas_from_releasing(acks: &str) -> bool {
     acks.parse().is_ok_and(|acks| accepted.contains(&acks))
 }
 
-/// Whether a semi-sync timeout counts as infinite.
+/// True if a semi-sync timeout counts as infinite.
 pub fn is_effectively_infinite(milliseconds: u64) -> bool {
     milliseconds >= INFINITE_MS
 }
@@ -189,16 +189,16 @@ pub struct Requirements {
     pub replica_server_id: u32,
     /// The server UUID under which the member attaches.
     pub replica_uuid: Uuid,
-    /// Whether the member changes settings where possible and installs a missing semi-sync plugin. The installation needs `super_read_only`
+    /// True if the member changes settings where possible and installs a missing semi-sync plugin. The installation needs `super_read_only`
     /// off for a moment. If false, the member only reports.
     pub manage_settings: bool,
-    /// Whether a server of a version or product that is not fully tested is accepted.
+    /// True if a server of a version or product that is not fully tested is accepted.
     pub accept_unproven: bool,
-    /// Whether another program starts the server (`mysql.mode = "attach"`). Settings for the next start are then persisted in the server.
+    /// True if another program starts the server (`mysql.mode = "attach"`). Settings for the next start are then persisted in the server.
     pub starts_elsewhere: bool,
     /// Where the member reads the server's binlog after a crash; `None` if the member's configuration does not determine the location.
     pub binlog: Option<BinlogPlace>,
-    /// Whether mysqld's own replica threads follow the ring. The account then needs only [`NATIVE_RIGHTS`].
+    /// True if mysqld's own replica threads follow the ring. The account then needs only [`NATIVE_RIGHTS`].
     ///
     /// [`NATIVE_RIGHTS`]: crate::settings::NATIVE_RIGHTS
     pub native: bool,
@@ -227,7 +227,7 @@ impl Requirements {
         (id, Uuid::from_u128(uuid))
     }
 
-    /// Whether a semi-sync replica is one of the member's two dumps.
+    /// True if a semi-sync replica is one of the member's two dumps.
     pub fn is_ours(&self, replica: &SemiSyncReplica) -> bool {
         let ours = [self.replica_uuid, self.second_replica().1];
         replica.uuid.is_some_and(|uuid| ours.contains(&uuid))

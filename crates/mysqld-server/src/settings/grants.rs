@@ -247,7 +247,7 @@ impl Grants {
         names.any(|name| schemas.clone().any(|schema| holds(schema, name)))
     }
 
-    /// Whether `SET GLOBAL` proceeds while a statement about accounts waits for its ACK. For SUPER, mysqld does not read the list of
+    /// True if `SET GLOBAL` proceeds while a statement about accounts waits for its ACK. For SUPER, mysqld does not read the list of
     /// dynamic privileges, which that statement has locked (8.0.40: `check_priv` in `sql/set_var.cc`).
     pub fn sets_variables_at_any_time(&self) -> bool {
         ["SUPER", "ALL PRIVILEGES", "ALL"].iter().any(|name| {

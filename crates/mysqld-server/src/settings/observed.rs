@@ -127,7 +127,7 @@ impl Observed {
         seen.collect()
     }
 
-    /// Whether no account may write, not even administrators. Also true while another session's `SET` of the variable still waits for its
+    /// True if no account may write, not even administrators. Also true while another session's `SET` of the variable still waits for its
     /// locks.
     pub fn is_super_read_only(&self) -> bool {
         self.is_on("super_read_only")

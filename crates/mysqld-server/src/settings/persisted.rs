@@ -15,7 +15,7 @@ use crate::settings::observed::{SemiSyncNames, says_on};
 /// Persisted values by the lower-case name of their variable.
 pub(crate) type PersistedValues = BTreeMap<String, String>;
 
-/// Whether this persisted value contradicts the member's command line.
+/// True if this persisted value contradicts the member's command line.
 pub(crate) fn contradicts(name: &str, value: &str) -> bool {
     let is = |wanted: &str| value.eq_ignore_ascii_case(wanted);
     let number = value.parse::<u64>().ok();

@@ -67,7 +67,7 @@ pub enum Restart {
 pub struct Stopping {
     /// When the stop began.
     pub since: Instant,
-    /// Whether no commit waits, and no later commit can wait.
+    /// True if no commit waits, and no later commit can wait.
     pub drained: bool,
     /// Since when mysqld no longer listens although its commits wait for the ring. In that case another program has requested a shutdown,
     /// and within seconds mysqld reports to waiting clients that their commits succeeded.

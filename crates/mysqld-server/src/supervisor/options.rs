@@ -28,7 +28,7 @@ pub struct SupervisorOptions {
     pub account: ConnectOptions,
     /// The privileges of that account.
     pub rights: AccountRights,
-    /// Whether contradicting persisted values may be removed from `mysqld-auto.cnf` before a start. If false, a server with such values is
+    /// True if contradicting persisted values may be removed from `mysqld-auto.cnf` before a start. If false, a server with such values is
     /// not started.
     pub may_take_out_persisted: bool,
     /// True if an empty data directory is initialised.
@@ -108,7 +108,7 @@ pub enum SupervisorState {
     Running {
         /// Process id of mysqld.
         pid: ProcessId,
-        /// Whether mysqld ran before this supervisor started.
+        /// True if mysqld ran before this supervisor started.
         adopted: bool,
     },
     /// mysqld died or did not start; another attempt follows.
@@ -156,7 +156,7 @@ pub struct SupervisorHandle {
     pub(super) restart: watch::Sender<(u64, Restart)>,
     /// True until a new data directory is initialised for mysqld.
     pub(super) new_data: watch::Sender<bool>,
-    /// Whether this supervisor can initialise a data directory.
+    /// True if this supervisor can initialise a data directory.
     pub(super) initialises: bool,
     pub(super) status: watch::Receiver<SupervisorStatus>,
 }
@@ -258,7 +258,7 @@ pub trait StartGuard: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Whether mysqld may restart without the guard, as it does after a copy of another server's data.
+    /// True if mysqld may restart without the guard, as it does after a copy of another server's data.
     fn may_start_itself(&self) -> bool {
         false
     }

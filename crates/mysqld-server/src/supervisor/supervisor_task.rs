@@ -30,7 +30,7 @@ pub struct Supervisor {
     pub(super) options: SupervisorOptions,
     /// The guard that decides before each start.
     pub guard: Option<Arc<dyn StartGuard>>,
-    /// Whether commits of mysqld wait for the ring, for a moment when mysqld cannot be queried.
+    /// True if commits of mysqld wait for the ring, for a moment when mysqld cannot be queried.
     pub commits_wait: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     pub(super) wanted: watch::Receiver<Wanted>,
     /// Number and kind of restart requests, and the number of executed requests.

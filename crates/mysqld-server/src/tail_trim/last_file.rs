@@ -36,7 +36,7 @@ pub(super) enum Beginning {
 /// The header of a binlog file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileHeader {
-    /// Whether the server did not close the file.
+    /// True if the server did not close the file.
     pub(super) in_use: bool,
     /// True if the file is the first one that the server wrote after a start.
     pub(super) after_a_start: bool,

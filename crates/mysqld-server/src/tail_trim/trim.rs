@@ -185,7 +185,7 @@ pub fn record_in_use(place: &BinlogPlace, member_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether clients' schemas may have tables of another engine than InnoDB. Each such table has an `.sdi` file, whatever other files its
+/// True if clients' schemas may have tables of another engine than InnoDB. Each such table has an `.sdi` file, whatever other files its
 /// engine uses. An unreadable directory may contain one.
 fn may_have_other_engines(data_dir: &Path) -> bool {
     let of_the_system = |schema: &DirEntry| {
@@ -258,7 +258,7 @@ pub struct StartRecord {
     /// The encrypted last file before mysqld was asked to stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<EncryptedInUse>,
-    /// Whether the server's data directory had tables of another engine than InnoDB. Missing in a record of an earlier version.
+    /// True if the server's data directory had tables of another engine than InnoDB. Missing in a record of an earlier version.
     #[serde(default = "unknown")]
     pub other_engines: bool,
 }

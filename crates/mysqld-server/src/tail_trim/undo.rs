@@ -17,7 +17,7 @@ use thiserror::Error;
 pub(super) struct ServerFacts {
     /// The version that wrote the file.
     pub(super) version: ServerVersion,
-    /// Whether the data directory has, or had at its last start, tables of another engine than InnoDB.
+    /// True if the data directory has, or had at its last start, tables of another engine than InnoDB.
     pub(super) other_engines: bool,
 }
 
@@ -246,7 +246,7 @@ fn is(word: &[u8], known: &[&str]) -> bool {
         .any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Whether the word occurs in the text. ASCII words have these bytes in every character set of a client.
+/// True if the word occurs in the text. ASCII words have these bytes in every character set of a client.
 fn has(text: &[u8], word: &str) -> bool {
     text.windows(word.len())
         .any(|part| part.eq_ignore_ascii_case(word.as_bytes()))

@@ -29,7 +29,7 @@ const SILENT: Duration = Duration::from_millis(2_000);
 struct Trouble {
     /// How long a sync takes.
     millis: Arc<AtomicU64>,
-    /// Whether all reads fail.
+    /// True if all reads fail.
     unreadable: Arc<AtomicBool>,
 }
 

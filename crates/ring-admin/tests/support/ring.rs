@@ -40,7 +40,7 @@ pub(crate) struct Ring {
     pub(crate) bounds: Bounds,
     pub(crate) rules: RingRules,
     pub(crate) timers: Timers,
-    /// Whether a leader's clients answer the engine's search locally, as in a real ring.
+    /// True if a leader's clients answer the engine's search locally, as in a real ring.
     pub(crate) searches_locally: bool,
     /// For members with logs that were prepared by the test: the end of the applied entries.
     pub(crate) floors: BTreeMap<MemberId, AppliedFloor>,

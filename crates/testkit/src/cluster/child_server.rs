@@ -26,7 +26,7 @@ pub struct ChildServer {
     prepared: Mysqld,
     /// The account that the member uses.
     user: String,
-    /// Whether the server is started without the libraries preloaded for its member.
+    /// True if the server is started without the libraries preloaded for its member.
     without_preload: bool,
 }
 

@@ -124,7 +124,7 @@ impl Cluster {
         Ok(leader)
     }
 
-    /// Whether all logs end with the same entry, and all members have it committed.
+    /// True if all logs end with the same entry, and all members have it committed.
     #[must_use]
     pub fn logs_are_level(&self) -> bool {
         self.views().is_ok_and(|views| {

@@ -42,9 +42,9 @@ pub struct MemberOptions {
     pub region: String,
     /// The member's database, if it is a database member.
     pub database: MemberDatabase,
-    /// Whether the mysqld applies with its own replica threads, from the member's binlog server.
+    /// True if the mysqld applies with its own replica threads, from the member's binlog server.
     pub native: bool,
-    /// Whether the member votes.
+    /// True if the member votes.
     pub votes: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct ClusterOptions {
     pub folder: Option<PathBuf>,
     /// `raft.heartbeat`; the lease keeps its default ratio to the heartbeat. `None`: both have their defaults.
     pub heartbeat: Option<Duration>,
-    /// Whether every member has a binlog server for [`BINLOG_USER`]. Members with `native` always have one.
+    /// True if every member has a binlog server for [`BINLOG_USER`]. Members with `native` always have one.
     pub binlog_servers: bool,
     /// Further TOML lines by section, such as `("log", "max_file_bytes = \"1MiB\"")`.
     pub lines: Vec<(&'static str, String)>,
@@ -89,7 +89,7 @@ impl MemberOptions {
         }
     }
 
-    /// Whether the member is a database member.
+    /// True if the member is a database member.
     #[must_use]
     pub fn is_database(&self) -> bool {
         !matches!(self.database, MemberDatabase::Nothing)

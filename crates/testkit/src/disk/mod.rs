@@ -86,7 +86,7 @@ impl FaultyDisk {
         self.state().cut_after = Some(number);
     }
 
-    /// Whether the power was cut.
+    /// True if the power was cut.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.state().is_off()

@@ -62,7 +62,7 @@ pub(super) struct DiskState {
     pub(super) open_files: usize,
     pub(super) most_open_files: usize,
     pub(super) capacity: Option<u64>,
-    /// Whether there is no space for the hard state.
+    /// True if there is no space for the hard state.
     pub(super) refuses_hard_state: bool,
     next_inode: u64,
     pub(super) inodes: BTreeMap<u64, Inode>,

@@ -26,7 +26,7 @@ use crate::memory_database::table::Table;
 pub struct CrashPoint {
     /// At this call of a session. Calls are counted from 1 on over all sessions.
     pub call: u64,
-    /// Whether the call takes effect before the crash. It returns an error in either case.
+    /// True if the call takes effect before the crash. It returns an error in either case.
     pub after: bool,
 }
 

@@ -206,7 +206,7 @@ fn merged(there: &Row, after: &Image<'_>) -> Result<Row, Complaint> {
     })))
 }
 
-/// Whether a stored row equals the image before.
+/// True if a stored row equals the image before.
 fn matches(before: &Image<'_>, there: &Row) -> bool {
     let mut values = there.values();
     before.values().iter().all(|value| {

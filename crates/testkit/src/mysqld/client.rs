@@ -188,7 +188,7 @@ impl Rows {
 }
 
 impl PendingSql {
-    /// Whether the client has ended.
+    /// True if the client has ended.
     ///
     /// # Errors
     /// If waiting for the client fails.

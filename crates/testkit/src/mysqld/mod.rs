@@ -224,7 +224,7 @@ impl Mysqld {
         self.signal(Signal::CONT)
     }
 
-    /// Whether the server that this fixture started is running.
+    /// True if the server that this fixture started is running.
     pub fn is_running(&mut self) -> bool {
         self.child
             .as_mut()

@@ -160,7 +160,7 @@ impl Sysbench {
 }
 
 impl SysbenchRun {
-    /// Whether the run has ended.
+    /// True if the run has ended.
     ///
     /// # Errors
     /// If waiting for sysbench fails.

@@ -242,7 +242,7 @@ struct StreamState {
 struct Requests {
     parts: Option<Parts>,
     assembly: Assembly,
-    /// Whether the request that is being assembled wants a report, according to its head.
+    /// True if the request that is being assembled wants a report, according to its head.
     wants_report: bool,
     state: Arc<Mutex<StreamState>>,
     local: Arc<LocalMember>,

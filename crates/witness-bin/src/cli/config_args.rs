@@ -91,7 +91,7 @@ impl ConfigArgs {
         arguments
     }
 
-    /// Whether the configuration file can be read a second time. A pipe cannot (`--config <(…)`).
+    /// True if the configuration file can be read a second time. A pipe cannot (`--config <(…)`).
     pub(crate) fn can_be_read_again(&self) -> bool {
         self.file.as_ref().is_none_or(|file| file.is_file())
     }

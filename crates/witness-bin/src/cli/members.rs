@@ -73,7 +73,7 @@ fn document(report: &RingReport) -> Value {
             "kind": entry.kind,
             "votes": entry.votes,
             "priority": logged.map(|logged| logged.record.priority),
-            // Whether the member counts in the quorum now; null if unknown.
+            // True if the member counts in the quorum now; null if unknown.
             "in_quorum": logged.map(|logged| logged.voter),
             "role": role.as_deref().unwrap_or("unreachable"),
             "behind_entries": if Some(member.id) == report.leader { Some(0) } else { behind },

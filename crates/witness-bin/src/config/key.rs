@@ -27,7 +27,7 @@ pub(crate) struct Key {
     pub(crate) meaning: &'static str,
     /// True for a secret: such a key has no flag, which a process list would show, and is never printed.
     pub(crate) secret: bool,
-    /// Whether a reload applies a new value to a running member. All other keys need a restart.
+    /// True if a reload applies a new value to a running member. All other keys need a restart.
     pub(crate) reloaded: bool,
     /// True if the example configuration sets the key although it has a default: a database member with peers on other hosts needs it.
     pub(crate) shown: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Setting<T> {
     key: &'static Key,
     value: T,
     usable: bool,
-    /// Whether a source gives the value.
+    /// True if a source gives the value.
     pub(crate) given_by_source: bool,
     /// Where to report a problem with this key: at its value; if no source gives a value, at `set`.
     pub(crate) at: Place,

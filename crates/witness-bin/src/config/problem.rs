@@ -68,7 +68,7 @@ impl Display for Place {
     }
 }
 
-/// Whether a problem prevents the use of the configuration.
+/// True if a problem prevents the use of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -81,7 +81,7 @@ pub enum Severity {
 /// A mistake, or a doubtful value, in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Whether the problem prevents a start.
+    /// True if the problem prevents a start.
     pub severity: Severity,
     /// The file, variable or flag that the value came from.
     pub place: Place,

@@ -79,7 +79,7 @@ struct Facts {
     led_ms: u64,
     /// The first observation of this member's leadership; `None` while it does not lead.
     leads_since_ms: Option<u64>,
-    /// Whether each member answers; unknown for members that are not in the map.
+    /// True if each member answers; unknown for members that are not in the map.
     answers: BTreeMap<MemberId, bool>,
     /// The state of each member's mysqld; unknown for members that are not in the map.
     mysqlds: BTreeMap<MemberId, MysqldKind>,

@@ -189,7 +189,7 @@ impl Plan {
         pauses.chain(pace).filter(|moment| *moment > now).min()
     }
 
-    /// Whether a worker has an order.
+    /// True if a worker has an order.
     pub fn is_busy(&self) -> bool {
         self.slots.iter().any(|slot| slot.running.is_some())
     }

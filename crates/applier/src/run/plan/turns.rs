@@ -31,7 +31,7 @@ const KEPT: Duration = Duration::from_millis(2_700);
 pub(super) struct Pacing {
     /// The mode since the last update.
     pub(super) mode: PacingMode,
-    /// Whether the current mode is the faster one, and is not being measured.
+    /// True if the current mode is the faster one, and is not being measured.
     is_kept: bool,
     since: Duration,
     /// The number of commits at the time `since`.
@@ -89,7 +89,7 @@ impl Pacing {
 /// Tracks which batch the next one may follow before the commit is answered.
 #[derive(Debug)]
 pub(in crate::run) struct Passing {
-    /// Whether the database supports commits in turn.
+    /// True if the database supports commits in turn.
     pub(super) on: bool,
     /// The last batch that has taken its turn and has not failed since.
     last: Option<BatchSeq>,

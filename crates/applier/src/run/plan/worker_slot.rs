@@ -39,7 +39,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Whether the call ends with a commit.
+    /// True if the call ends with a commit.
     pub fn commits(&self) -> bool {
         match self {
             Self::Write { then, .. } => *then != Then::StayOpen,

@@ -181,7 +181,7 @@ impl Files {
         }
     }
 
-    /// Whether both files exist.
+    /// True if both files exist.
     ///
     /// # Errors
     /// Exit 4 if only one of them exists.

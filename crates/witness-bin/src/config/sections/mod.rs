@@ -159,7 +159,7 @@ pub(crate) fn check_beyond_loopback(sections: &Sections, problems: &mut Problems
     }
 }
 
-/// Whether an address, `HOST:PORT`, is not a loopback address: it is on another host, or reachable from other hosts. False for an empty
+/// True if an address, `HOST:PORT`, is not a loopback address: it is on another host, or reachable from other hosts. False for an empty
 /// address.
 fn beyond_loopback(address: &str) -> bool {
     let Some((host, _)) = address.rsplit_once(':') else {
@@ -211,7 +211,7 @@ fn listeners(sections: &Sections, problems: &mut Problems) {
     }
 }
 
-/// Whether one process cannot bind both addresses: the ports are equal, and the hosts are equal or one of them is the wildcard address.
+/// True if one process cannot bind both addresses: the ports are equal, and the hosts are equal or one of them is the wildcard address.
 /// Port 0 never conflicts, because the system chooses another port each time.
 fn meet(one: &str, other: &str) -> bool {
     let (Some((host, port)), Some((other, other_port))) =

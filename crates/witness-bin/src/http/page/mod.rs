@@ -105,7 +105,7 @@ async fn ring(State(page): State<RingPage>) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], Json(document)).into_response()
 }
 
-/// Whether a browser sent the request. A browser's `Accept` names HTML; load balancers and scripts name no type, or all types.
+/// True if a browser sent the request. A browser's `Accept` names HTML; load balancers and scripts name no type, or all types.
 pub(super) fn is_a_browser(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter_map(|value| value.to_str().ok());
@@ -245,7 +245,7 @@ fn member(of: &MemberReport, report: &RingReport, counted: &BTreeSet<MemberId>) 
         "region": of.region,
         "kind": of.kind,
         "address": of.address,
-        // Whether the member may vote, and whether it counts in the quorum now.
+        // True if the member may vote, and whether it counts in the quorum now.
         "votes": of.votes,
         "in_quorum": counted.contains(&of.id),
         "vote": vote(of, report, counted),
