@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use testkit::mysqld::{MysqlClient, Mysqld};
 use testkit::statistics::longest_gap;
-use testkit::wait::{Patience, eventually};
+use testkit::wait::eventually;
 
 /// The statements that create the table, if it is missing.
 pub const MAKE_ROWS: &str = "CREATE DATABASE IF NOT EXISTS acked; \
     CREATE TABLE IF NOT EXISTS acked.rows (id BIGINT UNSIGNED PRIMARY KEY, writer INT, note VARCHAR(64))";
-const POLL: Duration = Duration::from_millis(5);
 
 /// Creates the table, if it is missing.
 ///
@@ -141,9 +140,7 @@ impl Record {
     pub(crate) fn wait_for_more(&self, more: usize, limit: Duration) -> Result<Duration> {
         let (started, wanted) = (Instant::now(), self.acknowledged() + more);
         let what = format!("{more} further commits are acknowledged");
-        eventually(&what, Patience::every(POLL, limit), || {
-            self.acknowledged() >= wanted
-        })?;
+        eventually(&what, limit, || self.acknowledged() >= wanted)?;
         Ok(started.elapsed())
     }
 

@@ -20,7 +20,7 @@ use testkit::bounded_run;
 use crate::containers::faults::Faults;
 use crate::containers::stack::Stack;
 use crate::dist;
-use crate::docker::{Engine, provide_base_images};
+use crate::docker::{Engine, provide_images};
 
 pub(crate) use crate::containers::delay::{Options as DelayOptions, run as delay};
 
@@ -48,7 +48,7 @@ pub(crate) fn run_short(program: &Path) -> Result<()> {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let begun = Instant::now();
     let engine = Engine::find_or_start()?;
-    provide_base_images(&engine)?;
+    provide_images(&engine)?;
     let folder = as_after_dist(options)?;
     say("packages, and images to begin with", begun);
     let stack = Stack::up(&engine, folder)?;

@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use testkit::mysql_tree::MysqlTree;
 
-use crate::docker::{Engine, Machine, debian_with_systemd};
+use crate::docker::{Engine, Machine, provide_images};
 use crate::{dist, mysql};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -44,16 +44,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let next = format!("{version}+next");
     let first = packages(options, version)?;
     let engine = Engine::find_or_start()?;
-    let image = debian_with_systemd(&engine)?;
+    provide_images(&engine)?;
     let name = format!("witness-packages-{}", std::process::id());
     let tree = mysql::provide_unpacked()?;
     if options.quick_start {
-        return quick_start::run(&engine, image, &tree, &first);
+        return quick_start::run(&engine, &tree, &first);
     }
     let second = packages(options, &next)?;
     let shared = (&*MysqlTree::folder(), MYSQL_PLACE);
     let host = Host {
-        machine: Machine::boot(&engine, image, &name, shared, None)?,
+        machine: Machine::boot(&engine, &name, shared, None)?,
         configuration: configuration(&tree),
         mysqld_unit: external::mysqld_unit(&tree),
     };

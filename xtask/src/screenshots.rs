@@ -16,12 +16,11 @@ use clap::Args;
 use serde_json::{Value, json};
 use testkit::cluster::{ChildServer, Cluster, ClusterOptions, Profile, witness_binary};
 use testkit::mysql_tree::find_on_path;
-use testkit::wait::{Patience, try_eventually};
+use testkit::wait::try_eventually;
 
 use crate::mysql;
 
 const LIMIT: Duration = Duration::from_secs(120);
-const LOOK: Duration = Duration::from_millis(50);
 /// How long the page needs to redraw after a change of its width or colours.
 const DRAWN_AFTER: Duration = Duration::from_millis(250);
 const REGIONS: [&str; 3] = ["north", "south", "west"];
@@ -251,8 +250,7 @@ impl Browser {
         let guarded =
             format!("(() => {{ try {{ return {expression}; }} catch {{ return false; }} }})()");
         let evaluate = json!({ "expression": guarded });
-        let patience = Patience::every(LOOK, LIMIT);
-        try_eventually(expression, patience, || {
+        try_eventually(expression, LIMIT, || {
             let answer = self.call("Runtime.evaluate", &evaluate)?;
             Ok(answer["result"]["value"] == true)
         })

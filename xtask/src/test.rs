@@ -18,10 +18,11 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use testkit::cluster::{BUILT_VARIABLE, Profile, program};
 
+use crate::docker::{Engine, provide_images};
 use crate::second_chance::Failure;
 pub(crate) use crate::test::checking_compiler::as_rustc;
 use crate::test::steps::{Action, Plan, Step};
-use crate::{containers, docker, limits, mysql, packages};
+use crate::{containers, limits, mysql, packages};
 
 /// The lowest priority of a process.
 const LEAST_URGENT: i32 = 19;
@@ -205,7 +206,7 @@ fn perform(action: &Action, again: bool) -> Result<Vec<Failure>> {
             }
         }
         Action::Lab(arguments) => run_lab(arguments)?,
-        Action::Images => docker::provide_images()?,
+        Action::Images => provide_images(&Engine::find_or_start()?)?,
         Action::Packages => packages::run_short(&program(Profile::Dev, "witness"))?,
         Action::Containers => containers::run_short(&program(Profile::Dev, "witness"))?,
         Action::Limits => limits::check()?,

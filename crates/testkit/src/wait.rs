@@ -1,4 +1,4 @@
-//! Waiting for a condition: one deadline, one poll interval, one message on a timeout.
+//! Waiting for a condition: one deadline, growing poll intervals, one message on a timeout.
 
 use std::fmt::Display;
 use std::thread;
@@ -10,37 +10,6 @@ use anyhow::{Result, bail};
 const FIRST_POLL: Duration = Duration::from_millis(10);
 /// The longest poll interval. Many polls start a process, and a test that waits must leave the processor to what it waits for.
 const LONGEST_POLL: Duration = Duration::from_millis(160);
-
-/// The limit and the poll intervals of a wait.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    limit: Duration,
-    /// Doubled after every poll.
-    poll: Duration,
-    longest_poll: Duration,
-}
-
-impl Patience {
-    /// With a constant poll interval, in the place of one that grows from 10 ms to 160 ms.
-    #[must_use]
-    pub fn every(poll: Duration, limit: Duration) -> Self {
-        Self {
-            limit,
-            poll,
-            longest_poll: poll,
-        }
-    }
-}
-
-impl From<Duration> for Patience {
-    fn from(limit: Duration) -> Self {
-        Self {
-            limit,
-            poll: FIRST_POLL,
-            longest_poll: LONGEST_POLL,
-        }
-    }
-}
 
 /// The result of one check: whether the condition holds, the value found, or why there is no value
 /// yet.
@@ -85,10 +54,10 @@ impl<T, E: Display> Look for Result<T, E> {
 /// If the limit passes; with the reason of the last check.
 pub fn eventually<L: Look>(
     what: &str,
-    patience: impl Into<Patience>,
+    limit: Duration,
     mut look: impl FnMut() -> L,
 ) -> Result<L::Found> {
-    try_eventually(what, patience, || Ok(look()))
+    try_eventually(what, limit, || Ok(look()))
 }
 
 /// As [`eventually`], but an error of the check itself ends the wait immediately.
@@ -97,14 +66,10 @@ pub fn eventually<L: Look>(
 /// The check's own error; or if the limit passes.
 pub fn try_eventually<L: Look>(
     what: &str,
-    patience: impl Into<Patience>,
+    limit: Duration,
     mut look: impl FnMut() -> Result<L>,
 ) -> Result<L::Found> {
-    let Patience {
-        limit,
-        mut poll,
-        longest_poll,
-    } = patience.into();
+    let mut poll = FIRST_POLL;
     let began = Instant::now();
     loop {
         match look()?.found() {
@@ -112,7 +77,7 @@ pub fn try_eventually<L: Look>(
             Err(why) if began.elapsed() >= limit => bail!("not within {limit:?}: {what}{why}"),
             Err(_) => {
                 thread::sleep(poll);
-                poll = longest_poll.min(poll * 2);
+                poll = LONGEST_POLL.min(poll * 2);
             }
         }
     }
@@ -133,8 +98,10 @@ mod tests {
             looks += 1;
             (looks == 3).then_some("here")
         };
-        let often = Patience::every(Duration::ZERO, Duration::from_secs(60));
-        assert_eq!(eventually("the third", often, third).unwrap(), "here");
+        assert_eq!(
+            eventually("the third", Duration::from_secs(60), third).unwrap(),
+            "here"
+        );
         assert_eq!(looks, 3);
         eventually("immediately", Duration::ZERO, || true).unwrap();
 

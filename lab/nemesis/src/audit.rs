@@ -9,13 +9,12 @@ use anyhow::{Context, Result, bail, ensure};
 use testkit::cluster::Cluster;
 use testkit::mysqld::MysqlClient;
 use testkit::mysqld::client::mysqlbinlog;
-use testkit::wait::{Patience, try_eventually};
+use testkit::wait::try_eventually;
 
 use crate::ledger::{Contents, Ledger};
 use crate::lists::History;
 use crate::stage::{MADE, Stage};
 
-const LOOK: Duration = Duration::from_millis(100);
 /// Time limit for all servers and logs to become equal. On a busy machine, crash recovery of a killed server may need minutes.
 const EQUAL_LIMIT: Duration = Duration::from_secs(180);
 const SCHEMA: &str = "nemesis";
@@ -90,8 +89,7 @@ fn logs_are_equal(stage: &mut Stage) -> Result<()> {
 }
 
 fn wait_for(stage: &mut Stage, what: &str, look: impl Fn(&Cluster) -> Result<()>) -> Result<()> {
-    let patience = Patience::every(LOOK, EQUAL_LIMIT);
-    let waited = try_eventually(what, patience, || {
+    let waited = try_eventually(what, EQUAL_LIMIT, || {
         stage.ring.look_after()?;
         Ok(look(&stage.ring))
     });

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use testkit::distance::Place;
-use testkit::wait::{Patience, eventually};
+use testkit::wait::eventually;
 
 use crate::fault::{Fault, Kind, OneWay, Stopped, Target};
 use crate::intruder::Intruder;
@@ -340,10 +340,9 @@ fn replace(stage: &mut Stage, index: usize) -> Result<String> {
 
 /// Repeats a command until it succeeds. During a quorum move, the ring may ask the operator to try again.
 fn command(stage: &Stage, arguments: &[&str]) -> Result<()> {
-    let patience = Patience::every(PAUSE, PATIENCE);
     let what = format!("`witness {}` succeeds", arguments.join(" "));
     let succeeded = || stage.ring.cli_of(0, arguments)?.into_text("it");
-    eventually(&what, patience, succeeded).map(drop)
+    eventually(&what, PATIENCE, succeeded).map(drop)
 }
 
 /// Frees space on a member's disk. A member that waits for space continues. A member that could not write an entry of the ring's own has

@@ -6,7 +6,6 @@
 use std::time::{Duration, Instant};
 
 use testkit::cluster::{Cluster, HttpAnswer, http_order};
-use testkit::wait::Patience;
 use witness_tests::replicaset_with;
 
 use crate::SCENES;
@@ -124,8 +123,7 @@ fn status(set: &Cluster) -> String {
 fn order(set: &Cluster, words: &[&str]) {
     let config = set.config(1).display().to_string();
     let arguments: Vec<&str> = words.iter().copied().chain(["--config", &config]).collect();
-    let patience = Patience::every(Duration::from_millis(200), SOON);
-    let carried_out = set.eventually("the order is carried out", patience, || {
+    let carried_out = set.eventually("the order is carried out", SOON, || {
         let done = set.cli(&arguments)?;
         done.into_text("the order")
     });

@@ -14,7 +14,7 @@ use testkit::cluster::{Cluster, Profile, witness_binary};
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::client::verified_sql;
 use testkit::ports::free_addresses;
-use testkit::wait::{Patience, eventually};
+use testkit::wait::eventually;
 use witness_tests::Scene;
 
 use crate::SCENES;
@@ -40,8 +40,7 @@ fn first(directory: &Path) -> Option<String> {
 
 /// Waits until a member's files are equal to those of another member, from the first file on. Returns their number.
 fn has_the_same_files(member: &Path, other: &Path) -> usize {
-    let patience = Patience::every(Duration::from_millis(100), PATIENCE);
-    let same = eventually("the files are the same", patience, || {
+    let same = eventually("the files are the same", PATIENCE, || {
         let (mine, theirs) = (files(member), files(other));
         let same = mine
             .iter()
@@ -130,7 +129,7 @@ impl Newcomer {
     /// Adds the member to the ring, as an operator does.
     fn join(&self, ring: &Cluster) {
         let config = ring.config(1).to_str().unwrap();
-        let patience = Patience::every(Duration::from_millis(200), PATIENCE);
+        let patience = PATIENCE;
         let added = eventually("the ring takes it in", patience, || {
             let added = ring.cli(&[
                 "members",

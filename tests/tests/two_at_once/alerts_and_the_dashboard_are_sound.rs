@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use testkit::cluster::prometheus::{Prometheus, PrometheusPrograms};
-use testkit::wait::{Patience, eventually};
+use testkit::wait::eventually;
 use witness_tests::{StockReplica, replicaset_with};
 
 use crate::SCENES;
@@ -152,8 +152,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
 
     // If Prometheus refuses a member's page, the member counts as down.
     let all = format!("sum(up) == {}", members.len());
-    let patience = Patience::every(Duration::from_millis(200), SOON);
-    eventually("all members are scraped", patience, || {
+    eventually("all members are scraped", SOON, || {
         !prometheus.query(&all).unwrap().is_empty()
     })
     .unwrap();
@@ -171,7 +170,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
     };
     // This metric exists only after a fallback from a proxy.
     let rare = BTreeSet::from(["witness_proxy_fallbacks_total".to_owned()]);
-    eventually("every metric that is named is there", patience, || {
+    eventually("every metric that is named is there", SOON, || {
         let missing: Vec<String> = missing().difference(&rare).cloned().collect();
         match missing.is_empty() {
             true => Ok(()),
@@ -192,7 +191,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
             "sum(witness_takeover_phase_seconds_count{phase=\"open\"}) > 0",
         ),
     ] {
-        eventually(what, patience, || {
+        eventually(what, SOON, || {
             !prometheus.query(counted).unwrap().is_empty()
         })
         .unwrap();
@@ -213,7 +212,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
         "WitnessNoServingLeader",
         "WitnessNoWritablePrimary",
     ];
-    eventually("the lost quorum is reported", patience, || {
+    eventually("the lost quorum is reported", SOON, || {
         let firing = prometheus.firing().unwrap();
         let told = expected
             .iter()
@@ -224,7 +223,7 @@ fn a_real_prometheus_scrapes_a_ring_with_mysqld_and_its_alerts_fire() {
     for member in [1, 2, 3] {
         set.start(member).unwrap();
     }
-    eventually("all is well again", patience, || {
+    eventually("all is well again", SOON, || {
         let firing = prometheus.firing().unwrap();
         let over = expected
             .iter()

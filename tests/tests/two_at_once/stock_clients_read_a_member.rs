@@ -13,7 +13,7 @@ use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::MysqlClient;
 use testkit::mysqld::client::mysqlbinlog;
 use testkit::mysqld::client::verified_sql;
-use testkit::wait::{Patience, eventually};
+use testkit::wait::eventually;
 use witness_tests::Scene;
 
 use crate::SCENES;
@@ -200,8 +200,7 @@ fn mysqlbinlog_copies_and_people_look() {
 
     // For a purged file the server returns error 1236, as MySQL does.
     let purge = format!("PURGE BINARY LOGS TO '{}'", names[2]);
-    let patience = Patience::every(Duration::from_millis(200), SOON);
-    let purged = eventually("the first file is purged", patience, || {
+    let purged = eventually("the first file is purged", SOON, || {
         people.sql(&purge).unwrap();
         files()[0][0] != names[0]
     });

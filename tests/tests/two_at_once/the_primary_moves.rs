@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use testkit::cluster::{Cluster, HttpAnswer, http_order};
-use testkit::wait::{Patience, eventually};
+use testkit::wait::eventually;
 use witness_tests::{Writers, WrittenRows, replicaset, replicaset_with};
 
 use crate::SCENES;
@@ -290,8 +290,7 @@ fn a_leader_with_a_lagging_mysqld_catches_up_and_opens() {
         let status = set.get(3, "/status").and_then(|answer| answer.json());
         status.is_ok_and(|status| status["serving"] == true)
     };
-    let often = Patience::every(Duration::ZERO, SOON);
-    let led = set.eventually("it leads", often, || {
+    let led = set.eventually("it leads", SOON, || {
         let serves = serves(&set);
         set.server(3).kill().unwrap();
         serves

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use testkit::wait::{Patience, eventually};
+use testkit::wait::eventually;
 
 use crate::containers::stack::{MEMBERS, Member, Stack, databases};
 use crate::containers::writer::Writer;
@@ -19,7 +19,6 @@ const RECOVERY: Duration = Duration::from_secs(60);
 const RETURN: Duration = Duration::from_secs(120);
 /// Time limit for an alert. Prometheus evaluates the rule at intervals, and the rule itself waits.
 const ALERT: Duration = Duration::from_secs(180);
-const LOOK: Duration = Duration::from_millis(200);
 /// Duration of the writes between two faults.
 const CALM: Duration = Duration::from_secs(2);
 
@@ -129,14 +128,10 @@ impl<'e> Faults<'e> {
             );
         }
         let began = Instant::now();
-        let fires = eventually(
-            "an alert says that there is no quorum",
-            Patience::every(LOOK, ALERT),
-            || {
-                let firing = self.stack.alerts("firing").unwrap_or_default();
-                firing.contains(&NO_QUORUM.to_owned()).then_some(firing)
-            },
-        )
+        let fires = eventually("an alert says that there is no quorum", ALERT, || {
+            let firing = self.stack.alerts("firing").unwrap_or_default();
+            firing.contains(&NO_QUORUM.to_owned()).then_some(firing)
+        })
         .with_context(|| format!("pending: {:?}", self.stack.alerts("pending")))?;
         println!(
             "containers: alerts after {:.1} s more: {}",
@@ -194,7 +189,7 @@ impl<'e> Faults<'e> {
         ensure!(!acknowledged.is_empty(), "nothing was written");
         for member in databases() {
             let what = format!("{} has every acknowledged row", member.name);
-            eventually(&what, Patience::every(LOOK, RETURN), || {
+            eventually(&what, RETURN, || {
                 let held = self.stack.sql(member, &format!("SELECT id FROM {TABLE}"))?;
                 let held: BTreeSet<u64> =
                     held.lines().filter_map(|line| line.parse().ok()).collect();

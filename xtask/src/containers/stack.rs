@@ -13,7 +13,7 @@ use testkit::bounded_run::Finished;
 use testkit::cluster::{Profile, http_get, program};
 use testkit::documentation::shell_blocks;
 use testkit::ports::free_addresses;
-use testkit::wait::{Patience, eventually, try_eventually};
+use testkit::wait::{eventually, try_eventually};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
@@ -161,15 +161,11 @@ impl<'e> Stack<'e> {
         let agent = agent_of(&stack.place().join("tls/ca.crt"))?;
         let agent = stack.agent.get_or_init(|| agent);
         stack.shell(&stack.place(), start)?;
-        eventually(
-            "all members answer",
-            Patience::every(LOOK, START_LIMIT),
-            || {
-                MEMBERS
-                    .iter()
-                    .all(|member| member.says_yes("/liveness", agent))
-            },
-        )
+        eventually("all members answer", START_LIMIT, || {
+            MEMBERS
+                .iter()
+                .all(|member| member.says_yes("/liveness", agent))
+        })
         .with_context(|| stack.last_words())?;
         let distance = stack.distance()?;
         println!("containers: {distance}");
@@ -200,7 +196,7 @@ impl<'e> Stack<'e> {
     /// There is no primary within the limit.
     pub(super) fn primary(&self, limit: Duration) -> Result<Member> {
         let agent = self.agent()?;
-        eventually("there is a primary", Patience::every(LOOK, limit), || {
+        eventually("there is a primary", limit, || {
             databases().find(|member| member.says_yes("/primary", agent))
         })
         .with_context(|| self.last_words())
@@ -217,11 +213,9 @@ impl<'e> Stack<'e> {
         };
         let what = format!("{} is back", member.name);
         let agent = self.agent()?;
-        eventually(&what, Patience::every(LOOK, limit), || {
-            member.says_yes(path, agent)
-        })
-        .with_context(|| format!("{path}: {:?}", member.ask(path, agent)))
-        .with_context(|| self.last_words())
+        eventually(&what, limit, || member.says_yes(path, agent))
+            .with_context(|| format!("{path}: {:?}", member.ask(path, agent)))
+            .with_context(|| self.last_words())
     }
 
     fn agent(&self) -> Result<&Agent> {
@@ -393,11 +387,14 @@ impl<'e> Stack<'e> {
     /// Returns the router's report of the delays between the regions. Waits for it, because members may answer before the routes exist.
     fn distance(&self) -> Result<String> {
         let router = self.container("router")?;
-        let patience = Patience::every(LOOK, COMMAND_LIMIT);
-        try_eventually("the router says how far the regions are", patience, || {
-            let words = self.engine.docker(&["logs", &router])?;
-            Ok(words.lines().last().map(str::to_owned))
-        })
+        try_eventually(
+            "the router says how far the regions are",
+            COMMAND_LIMIT,
+            || {
+                let words = self.engine.docker(&["logs", &router])?;
+                Ok(words.lines().last().map(str::to_owned))
+            },
+        )
         .with_context(|| self.last_words())
     }
 

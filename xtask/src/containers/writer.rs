@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use testkit::mysql_tree::MysqlTree;
 use testkit::mysqld::MysqlClient;
-use testkit::wait::{Patience, eventually};
+use testkit::wait::eventually;
 
 const SESSIONS: u64 = 2;
 /// Time limit for a statement. Afterwards the client reconnects and writes another row.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(3);
 const BETWEEN: Duration = Duration::from_millis(50);
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The running clients. Dropping this value ends them.
 pub(super) struct Writer {
@@ -70,7 +69,7 @@ impl Writer {
     /// # Errors
     /// No row is acknowledged within the limit.
     pub(super) fn wrote_again(&self, since: Instant, limit: Duration) -> Result<Duration> {
-        eventually("clients write", Patience::every(LOOK, limit), || {
+        eventually("clients write", limit, || {
             let failed = || self.shared.failure.lock().map(|error| error.clone());
             self.first_since(since)
                 .ok_or_else(|| failed().unwrap_or_default())

@@ -19,23 +19,14 @@ const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(900);
 const PULL_LIMIT: Duration = Duration::from_secs(300);
 const SLIM: &str = "debian:stable-slim";
 const PROMETHEUS: &str = "prom/prometheus:v2.53.0";
-const WITH_SYSTEMD: &str = "witness-test/debian-systemd:stable";
+/// Debian stable with systemd as its first process.
+pub(crate) const WITH_SYSTEMD: &str = "witness-test/debian-systemd:stable";
 
-/// Provides all images that packages and containers begin with.
-///
-/// # Errors
-/// When there is no engine, or neither a registry nor Debian's archive gives an image.
-pub(crate) fn provide_images() -> Result<()> {
-    let engine = Engine::find_or_start()?;
-    debian_with_systemd(&engine)?;
-    provide_base_images(&engine)
-}
-
-/// Provides the base images that `containers/` needs.
+/// Provides the images that containers of tests, and `containers/`, are made of.
 ///
 /// # Errors
 /// Neither a registry nor Debian's archive provides an image.
-pub(crate) fn provide_base_images(engine: &Engine) -> Result<()> {
+pub(crate) fn provide_images(engine: &Engine) -> Result<()> {
     debian_slim(engine)?;
     // The unpacked packages contain HAProxy and mysqld.
     for tag in ["mysql:8.4", "haproxy:3.0"] {
@@ -43,27 +34,19 @@ pub(crate) fn provide_base_images(engine: &Engine) -> Result<()> {
             of_mysql_tree(engine, tag)?;
         }
     }
+    let install = "RUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends";
     if !has(engine, PROMETHEUS) {
         let recipe = format!(
-            "FROM {SLIM}\nRUN apt-get update && apt-get install --yes --no-install-recommends prometheus && rm -r /var/lib/apt/lists\n\
+            "FROM {SLIM}\n{install} prometheus && rm -r /var/lib/apt/lists\n\
              RUN mkdir --parents /prometheus && chown prometheus /prometheus\nUSER prometheus\nENTRYPOINT [\"/usr/bin/prometheus\"]\n"
         );
         build(engine, PROMETHEUS, &recipe)?;
     }
-    Ok(())
-}
-
-/// Provides an image of Debian stable with systemd as its first process. Returns the image's name.
-pub(crate) fn debian_with_systemd(engine: &Engine) -> Result<&'static str> {
     if !exists(engine, WITH_SYSTEMD) {
-        debian_slim(engine)?;
-        let recipe = format!(
-            "FROM {SLIM}\nRUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
-             systemd systemd-sysv dbus ca-certificates\n"
-        );
+        let recipe = format!("FROM {SLIM}\n{install} systemd systemd-sysv dbus ca-certificates\n");
         build(engine, WITH_SYSTEMD, &recipe)?;
     }
-    Ok(WITH_SYSTEMD)
+    Ok(())
 }
 
 fn debian_slim(engine: &Engine) -> Result<()> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use testkit::bounded_run;
 
+use crate::docker::base_image::WITH_SYSTEMD;
 use crate::docker::engine::{Engine, folder_of_containers};
 
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
@@ -30,7 +31,6 @@ impl<'e> Machine<'e> {
     /// systemd does not start.
     pub(crate) fn boot(
         engine: &'e Engine,
-        image: &str,
         name: &str,
         (folder, place): (&Path, &str),
         network: Option<(&str, &str)>,
@@ -72,7 +72,7 @@ impl<'e> Machine<'e> {
         if let Some((network, address)) = network {
             arguments.extend(["--network", network, "--ip", address]);
         }
-        arguments.extend([image, "/sbin/init"]);
+        arguments.extend([WITH_SYSTEMD, "/sbin/init"]);
         engine.docker(&arguments)?;
         let deadline = Instant::now() + BOOT_LIMIT;
         loop {

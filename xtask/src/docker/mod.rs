@@ -5,6 +5,6 @@ mod base_image;
 mod engine;
 mod machine;
 
-pub(crate) use base_image::{debian_with_systemd, provide_base_images, provide_images};
+pub(crate) use base_image::provide_images;
 pub(crate) use engine::Engine;
 pub(crate) use machine::Machine;

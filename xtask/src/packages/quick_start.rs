@@ -38,14 +38,14 @@ const PARTS: [(&str, &[&str]); 7] = [
 const SCP: &str = r#"scp() { to="/root/outbox/${2#root@}"; to="${to%%:*}${to#*:}"; mkdir -p "${to%/*}"; cp -p "$1" "$to"; }"#;
 
 /// Runs the page with these packages.
-pub(super) fn run(engine: &Engine, image: &str, tree: &MysqlTree, packages: &Path) -> Result<()> {
+pub(super) fn run(engine: &Engine, tree: &MysqlTree, packages: &Path) -> Result<()> {
     let network = Network::make(engine)?;
     let shared = (&*MysqlTree::folder(), MYSQL_PLACE);
     let mut hosts = BTreeMap::new();
     for (name, last) in MEMBERS.into_iter().chain([ADMIN]) {
         let address = format!("{}{last}", SUBNET[1]);
         let place = Some((NETWORK, &*address));
-        let host = Machine::boot(engine, image, name, shared, place)?;
+        let host = Machine::boot(engine, name, shared, place)?;
         host.copy(packages, "/root/packages")?;
         hosts.insert(name, host);
     }

@@ -23,7 +23,7 @@ use raft_types::{Entry, LogIntake, LogRoom, OpId, TypeConfig};
 use testkit::disk::{CallFault, FaultyDisk, Survival};
 use testkit::log_entries::{rotate, transaction};
 use testkit::real_disks::LoopDisk;
-use testkit::wait::{Patience, eventually};
+use testkit::wait::eventually;
 
 fn options() -> StoreOptions {
     StoreOptions {
@@ -46,8 +46,7 @@ fn begin(store: &mut BinlogStore, entries: Vec<Entry>) -> Flushed {
 }
 
 fn until(what: &str, holds: impl Fn() -> bool) {
-    let patience = Patience::every(Duration::from_millis(5), Duration::from_secs(20));
-    eventually(what, patience, holds).unwrap();
+    eventually(what, Duration::from_secs(20), holds).unwrap();
 }
 
 fn waits(log: &LogHandle) {
@@ -369,7 +368,7 @@ fn a_real_disk_that_others_fill_is_waited_for() {
 fn a_hard_state_that_found_no_room_to_be_opened_is_opened_once_there_is_some() {
     let disk = LoopDisk::of_its_own(64 << 20).unwrap();
     let path = disk.folder().join("meta");
-    let patience = Patience::every(Duration::from_millis(5), Duration::from_secs(20));
+    let patience = Duration::from_secs(20);
     let meta = SledMeta::open(&path).unwrap();
     meta.put("vote", b"one").unwrap();
     meta.flush().unwrap();

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, HttpAnswer, LogFiles, http_get, http_get_within};
 use crate::mysqld::TableChecksums;
-use crate::wait::{self, Look, Patience};
+use crate::wait::{self, Look};
 
 const VIEW_LIMIT: Duration = Duration::from_millis(1500);
 /// The lag in entries that a member across the longest distance may have under load.
@@ -166,10 +166,10 @@ impl Cluster {
     pub fn eventually<L: Look>(
         &self,
         what: &str,
-        patience: impl Into<Patience>,
+        limit: Duration,
         look: impl FnMut() -> L,
     ) -> Result<L::Found> {
-        wait::eventually(what, patience, look)
+        wait::eventually(what, limit, look)
             .with_context(|| format!("{}{}", self.words(), self.last_words()))
     }
 
@@ -214,8 +214,7 @@ impl Cluster {
     /// # Errors
     /// If the limit passes; with the last refusal.
     pub fn promote(&self, name: &str, limit: Duration) -> Result<()> {
-        let patience = Patience::every(Duration::from_millis(200), limit);
-        self.eventually(&format!("{name} is promoted"), patience, || {
+        self.eventually(&format!("{name} is promoted"), limit, || {
             // Uses the configuration of a witness, because a witness is never promoted.
             let done = self.cli_of(1, &["switchover", name, "--yes"])?;
             let told = String::from_utf8_lossy(&done.stderr);
@@ -311,8 +310,7 @@ impl Cluster {
     /// If the limit passes; with the first difference.
     pub fn wait_until_equal(&self, limit: Duration) -> Result<LogFiles> {
         let mut before: Option<LogFiles> = None;
-        let patience = Patience::every(Duration::from_millis(200), limit);
-        self.eventually("all members have the same files", patience, || {
+        self.eventually("all members have the same files", limit, || {
             let logs = self.same_logs()?;
             if before.as_ref() == Some(&logs) {
                 return Ok(logs);

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use testkit::cluster::{Cluster, ClusterOptions, MemberDatabase, MemberOptions};
-use testkit::wait::Patience;
 
 use crate::program::{Run, Scratch, witness};
 
@@ -137,9 +136,8 @@ impl TlsRing {
     }
 
     fn wait(&self, what: &str, so: impl Fn() -> bool) {
-        let patience = Patience::every(Duration::from_millis(100), PATIENCE);
         self.cluster
-            .eventually(what, patience, so)
+            .eventually(what, PATIENCE, so)
             .expect("it comes about");
     }
 

@@ -7,7 +7,6 @@ use serde_json::json;
 use testkit::cluster::{
     Cluster, ClusterOptions, MemberDatabase, MemberOptions, http_get, http_order,
 };
-use testkit::wait::Patience;
 
 use crate::program::Scratch;
 
@@ -62,8 +61,7 @@ fn every_member_knows_where_clients_go_and_where_the_leader_is() {
         json!(["witness", "running", api(1), null, null]),
         json!(["witness", "running", api(2), null, null]),
     ];
-    let patience = Patience::every(Duration::from_millis(100), PATIENCE);
-    let same = cluster.eventually("all say the same", patience, || {
+    let same = cluster.eventually("all say the same", PATIENCE, || {
         (0..3).all(|at| told(at) == Some((json!(1), expected.clone())))
     });
     same.expect("it comes about");
@@ -78,7 +76,7 @@ fn every_member_knows_where_clients_go_and_where_the_leader_is() {
 
     // A stopped witness is still listed, with its last address.
     cluster.kill(2).expect("a running process");
-    let silent = cluster.eventually("it is silent", patience, || {
+    let silent = cluster.eventually("it is silent", PATIENCE, || {
         (0..2).all(|at| {
             let answer = http_get(cluster.http(at), "/cluster").expect("an answer");
             let member = &answer.json().expect("JSON")["members"][2];

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use testkit::cluster::{Cluster, ClusterOptions, MemberDatabase, MemberOptions};
-use testkit::wait::Patience;
 
 use super::{Run, Scratch, witness};
 
@@ -170,9 +169,8 @@ impl Ring {
 
     /// Waits until a condition holds; `what` describes the condition in errors.
     pub(crate) fn wait(&self, what: &str, so: impl Fn() -> bool) {
-        let patience = Patience::every(Duration::from_millis(100), PATIENCE);
         self.cluster
-            .eventually(what, patience, so)
+            .eventually(what, PATIENCE, so)
             .expect("it comes about");
     }
 

@@ -6,14 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::cluster::{Cluster, ClusterOptions, MemberDatabase, MemberOptions};
-use testkit::wait::Patience;
 
 use crate::compare::idle::footprint::Footprint;
 
 /// Time limit for a ring to elect a leader and to commit, while hundreds of other rings do the same.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Pause between two requests to a member. Requests also cost the member processor time.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// All concurrent rings.
 pub(super) struct Rings(Vec<Cluster>);
@@ -49,11 +46,9 @@ impl Rings {
     /// Waits until each ring has a leader that serves.
     pub(super) fn leaders(&self) -> Result<Vec<Leader>> {
         let leader = |ring: &Cluster| {
-            ring.eventually(
-                "a member leads and serves",
-                Patience::every(LOOK, LIMIT),
-                || (0..ring.size()).find_map(|member| leads(ring, member)),
-            )
+            ring.eventually("a member leads and serves", LIMIT, || {
+                (0..ring.size()).find_map(|member| leads(ring, member))
+            })
         };
         self.0.iter().map(leader).collect()
     }
@@ -76,7 +71,7 @@ impl Rings {
         for (number, ring) in self.0.iter().enumerate() {
             let failed = || format!("ring {number} took no write {when}");
             // Immediately after an election, the members may still refuse a command.
-            let flushed = ring.eventually("an entry commits", Patience::every(LOOK, LIMIT), || {
+            let flushed = ring.eventually("an entry commits", LIMIT, || {
                 let member = (0..ring.size()).find(|member| ring.process_id(*member).is_some());
                 let done = ring.cli_of(member.unwrap_or(0), &["log", "flush"])?;
                 ensure!(
@@ -89,9 +84,7 @@ impl Rings {
             flushed.with_context(failed)?;
             let running = (0..ring.size()).filter(|member| ring.process_id(*member).is_some());
             let running: Vec<usize> = running.collect();
-            let level = ring.eventually("all have it", Patience::every(LOOK, LIMIT), || {
-                is_level(ring, &running)
-            });
+            let level = ring.eventually("all have it", LIMIT, || is_level(ring, &running));
             level.with_context(failed)?;
         }
         Ok(())
