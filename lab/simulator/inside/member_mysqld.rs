@@ -15,8 +15,8 @@ use ring_admin::{Identity, IdentityBook};
 use spilling_bytes::SpillFolder;
 use tokio::sync::{mpsc, watch};
 
-use super::demotion_task::DemotionTask;
 use super::connection::requirements;
+use super::demotion_task::DemotionTask;
 use super::management::MysqldManagement;
 use super::startup::{Setup, event_scheduler};
 use crate::commands::OrderedMysqld;

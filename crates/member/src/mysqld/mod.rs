@@ -1,8 +1,8 @@
 //! A database member's mysqld.
 
-mod demotion_task;
 mod candidacy;
 mod connection;
+mod demotion_task;
 mod guard_line;
 mod managed_process;
 mod management;
@@ -13,9 +13,9 @@ mod simulated;
 mod startup;
 mod tasks;
 
-pub(crate) use demotion_task::DemotionTask;
 pub use connection::{connect_options, guarded_server};
 pub(crate) use connection::{native_source, requirements, usual_server_id};
+pub(crate) use demotion_task::DemotionTask;
 pub use guard_line::{GUARD, GUARDS, GuardCommand, RELOAD};
 pub(crate) use management::MysqldManagement;
 pub(crate) use other_mysqlds::ask_around;
