@@ -70,13 +70,13 @@ pub struct Manifest {
 /// How the bytes of a piece are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// Its name below the ring's folder.
+    /// The object's name below the ring's folder.
     pub name: String,
-    /// Its size in bytes.
+    /// The object's size in bytes.
     pub bytes: u64,
-    /// Its SHA-256.
+    /// SHA-256 of the object.
     pub sha256: Hash,
-    /// Its encryption, if any.
+    /// The object's encryption, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub encryption: Option<Encryption>,
 }
@@ -84,7 +84,7 @@ pub struct Object {
 /// A reference to the previous manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
-    /// Its name.
+    /// Name of the previous manifest.
     pub manifest: String,
     /// SHA-256 of the previous manifest's data on the log ([`Manifest::sha256_of_the_log`]); in version 1, of the manifest's bytes.
     pub sha256: Hash,
@@ -99,7 +99,7 @@ pub enum ManifestError {
     /// A later version of this program wrote it.
     #[error("it has version {found}, and this program reads up to {newest}; upgrade it")]
     Later {
-        /// Its version.
+        /// The manifest's version.
         found: u32,
         /// The newest readable one.
         newest: u32,

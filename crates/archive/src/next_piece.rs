@@ -8,7 +8,7 @@ use crate::name::{PieceName, Timeline};
 /// The log of an archiving member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// Its files with their sizes in bytes, oldest first.
+    /// The log's files with their sizes in bytes, oldest first.
     pub files: Vec<(FileNumber, u64)>,
     /// End of the committed part. Every earlier file is closed and completely committed.
     pub committed: LogPlace,

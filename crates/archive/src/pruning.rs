@@ -44,7 +44,7 @@ pub struct Pruner {
 }
 
 impl Pruner {
-    /// For a member, which knows its ring's id (`by`), or for a caller without a ring.
+    /// Creates a pruner: `by` is the ring and the pruning member, or `None` for a caller that does not know the ring.
     pub fn new(storage: Storage, by: Option<(RingId, MemberId)>) -> Self {
         Self {
             storage,

@@ -445,7 +445,7 @@ mod tests {
         };
         assert_eq!(begin(None, &[25, 40]), Some(number(3)));
         assert_eq!(begin(None, &[5]), None);
-        // Without a backup, everything may be needed.
+        // As long as no backup exists, the whole log may be needed.
         assert_eq!(begin(None, &[]), None);
         assert_eq!(begin(Some(15 * HOUR), &[25, 40]), Some(number(2)));
     }

@@ -135,7 +135,7 @@ pub enum StorageError {
     TooLarge {
         /// The object.
         name: String,
-        /// Its size.
+        /// The object's size in bytes.
         bytes: u64,
         /// The limit.
         most: u64,

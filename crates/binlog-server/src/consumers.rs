@@ -14,9 +14,9 @@ use crate::committed_files::{CommittedFiles, Position};
 /// How a consumer specified the start of its dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpKind {
-    /// By the set of GTIDs that the consumer has.
+    /// The consumer sent the set of GTIDs that it has.
     Gtids,
-    /// By a file name and an offset in the file.
+    /// The consumer sent a file name and an offset in the file.
     Position,
 }
 

@@ -1,4 +1,4 @@
-//! Errors of opening a log and of an open log. Every message says what to do.
+//! Errors of opening a log and of an open log. Every message includes the remedy.
 
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -199,7 +199,7 @@ pub enum OpenError {
     EntriesMissing {
         /// The missing entry.
         known: OpId,
-        /// What the hard state records about the entry, as text.
+        /// What the hard state records about the entry, as text: committed or durable.
         what: &'static str,
         /// The last entry of the log; `None` if it is empty.
         end: Option<OpId>,

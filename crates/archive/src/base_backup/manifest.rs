@@ -125,9 +125,9 @@ pub struct BaseManifest {
     pub version: u32,
     /// The ring to which the data belongs.
     pub ring: RingId,
-    /// Its name.
+    /// Name of the base backup.
     pub name: BaseName,
-    /// Where the data is.
+    /// The location of the data.
     pub form: BaseForm,
     /// GTIDs executed before the copy began. The copy has all of them.
     #[serde(with = "gtid_text")]
@@ -169,13 +169,13 @@ pub struct BaseManifest {
 /// The tar stream of a base backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tar {
-    /// Its size.
+    /// Size of the stream in bytes.
     pub bytes: u64,
-    /// Its SHA-256.
+    /// SHA-256 of the stream.
     pub sha256: Hash,
 }
 
-/// Where the data of a base backup is.
+/// The location of the data of a base backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BaseForm {

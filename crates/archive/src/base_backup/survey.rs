@@ -23,7 +23,7 @@ pub struct Survey {
 /// A base backup that cannot be restored.
 #[derive(Debug)]
 pub struct DamagedBase {
-    /// Its name.
+    /// Name of the base backup.
     pub name: BaseName,
     /// The cause.
     pub error: BaseError,

@@ -23,7 +23,7 @@ pub(crate) trait Place {
     /// Writer of a file's bytes.
     type File: Write;
 
-    /// Creates a directory, whose parent exists.
+    /// Creates a directory; its parent exists.
     fn directory(&mut self, path: &Path) -> Result<(), BaseError>;
 
     /// Creates a file in an existing directory.

@@ -513,7 +513,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Its display name.
+    /// The stage's display name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Base => "base backup",

@@ -40,7 +40,7 @@ pub struct Point {
 pub struct RangeEnd {
     /// The transaction, the first one that is excluded.
     pub gtid: Gtid,
-    /// Its timestamp.
+    /// The transaction's timestamp.
     pub committed: SystemTime,
     /// Number of excluded transactions whose timestamp is not later than the requested time.
     pub excluded_earlier: u64,

@@ -139,7 +139,7 @@ async fn an_archive_is_pruned_by_s3() {
     }
     let before = bytes(&store).await;
     let now = SystemTime::now() + GRACE + Duration::from_secs(60);
-    // By all clocks except the primary's, everything was archived just now.
+    // By the archiving member's and the storage's clocks, everything was archived just now.
     let keep = Keep::for_the_last(Some(Duration::from_secs(30)), None, now);
     let pruner = Pruner::new(store.clone(), Some((ring(), MemberId(1))));
     let mut pruning = pruner.look(&keep, now).await.unwrap();

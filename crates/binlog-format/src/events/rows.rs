@@ -275,7 +275,7 @@ impl EncodeEvent for TableMap<'_> {
     }
 }
 
-// ROWS_QUERY: the text of the statement whose rows follow (`binlog_rows_query_log_events`).
+// ROWS_QUERY: the text of the statement that changed the following rows (`binlog_rows_query_log_events`).
 
 /// A statement's text, for readers of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,7 +19,7 @@ const UNCOMPRESSED_SIZE: u64 = 3;
 /// How the block is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// By Zstandard (`binlog_transaction_compression`).
+    /// Compressed with Zstandard (`binlog_transaction_compression`).
     Zstd = 0,
     /// Uncompressed events.
     None = 255,

@@ -127,7 +127,7 @@ impl<'a> Entering<'a> {
             let error = ErrorAnswer::new(code::ACCESS_DENIED, message);
             return Err(self.refuse(sequence, error).await);
         }
-        // Only now, because a client that cannot log in must not take a permit.
+        // The permit is acquired only now, because a client that cannot log in must not take one.
         let shared = self.shared;
         let Ok(place) = shared.places.try_acquire() else {
             let error = ErrorAnswer::new(code::TOO_MANY_CONNECTIONS, "Too many connections");

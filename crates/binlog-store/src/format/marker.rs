@@ -66,7 +66,7 @@ impl MarkerKind {
         matches!(self, Self::Transaction)
     }
 
-    /// Its name on the command line.
+    /// The name of the kind on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FileHeader => "file-header",

@@ -65,7 +65,7 @@ pub(crate) struct PreparedEntry {
 pub(crate) enum Content {
     Blank,
     Membership(LoggedMembership),
-    /// Its first event, if it was read.
+    /// A transaction, with its first event if that was read.
     Transaction(FirstEvent),
     Rotate(Rotate),
 }

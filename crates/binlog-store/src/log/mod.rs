@@ -67,7 +67,7 @@ pub(crate) struct LogView {
 
 /// How to read entries.
 pub(crate) enum ReadPlan {
-    /// From memory; empty if the log has no entry of the range.
+    /// The entries are in memory. Empty if the log has no entry of the range.
     Entries(Vec<Entry>),
     Disk(DiskRead),
 }

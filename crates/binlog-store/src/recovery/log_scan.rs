@@ -140,7 +140,7 @@ fn fitting(sizes: impl Iterator<Item = u64>, most: u64) -> usize {
     together.take_while(|bytes| *bytes <= most).count()
 }
 
-/// The last closed file whose entries are all committed.
+/// The last closed file of which all entries are committed.
 fn last_closed(files: &[SurveyedFile], committed: Option<OpId>) -> Option<VerifiedMark> {
     let marks = files.windows(2).rev().filter_map(|pair| {
         let last = pair[1].header.as_ref().ok()?.before?;

@@ -137,7 +137,7 @@ pub enum Verdict {
 /// A row of the table.
 #[derive(Debug)]
 pub struct RecoveryCase {
-    /// Its name in reports and tests.
+    /// Name of the row in reports and tests.
     pub name: &'static str,
     /// The matching tail states.
     pub tails: &'static [TailState],
@@ -215,7 +215,7 @@ impl IndexState {
     /// Every state, for tests.
     pub const ALL: [Self; 4] = [Self::Agrees, Self::Missing, Self::Damaged, Self::Stale];
 
-    /// Its name in reports and tests.
+    /// Name of the state in reports and tests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Agrees => "index agrees",
@@ -248,8 +248,8 @@ pub(super) fn index_state(
     }
 }
 
-// Whether a log that was written without sync may lack entries. The run's record ([`UnsyncedRun`]) names the machine's boot. The log's end
-// does not show a loss: a file system usually loses data from the start of a write on, so the log still ends with a complete entry.
+// Determines whether a log that was written without sync may lack entries. The run's record ([`UnsyncedRun`]) names the machine's boot. The
+// log's end does not show a loss: a file system usually loses whole writes, so the log still ends with a complete entry.
 
 /// The state, at the next start, of entries that were acknowledged without a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

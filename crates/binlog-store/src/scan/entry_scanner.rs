@@ -29,9 +29,9 @@ const MAX_FIRST_EVENT_BYTES: usize = 1 << 20;
 /// How much of an entry is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Only its marker; the payload is skipped.
+    /// Only the entry's marker; the payload is skipped.
     Marker,
-    /// Its marker and the first event.
+    /// The entry's marker and the first event of the payload.
     FirstEvent,
     /// Every byte, with all checksums.
     Full,

@@ -282,7 +282,7 @@ mod tests {
         for there in 19..needed {
             let bytes = &bytes[..(OFFSET + there) as usize];
             let read = read_event(&mut window(bytes, end, 64), OFFSET, &header, &mut |_| {});
-            // Within the checksum, the number of available bytes is not reported.
+            // If the file ends within the checksum, the number of available bytes is not reported.
             let available = match there >= needed - 4 {
                 true => needed - 1,
                 false => there,

@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn header_faults_are_reported_with_their_offset() {
         for which in 0..3 {
-            // Its checksum is correct, but its content is invalid.
+            // The event's checksum is correct, but its content is invalid.
             let mut cut = events();
             let (header, _) = cut[which].split_at(binlog_format::event::HEADER_LEN);
             let mut short = [header, &[1]].concat();

@@ -121,7 +121,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Whether the file ends too early.
+    /// True if the fault is that the file ends too early.
     pub fn is_cut_off(&self) -> bool {
         matches!(
             self,
@@ -177,7 +177,7 @@ pub(crate) enum ScanError {
 }
 
 impl ScanError {
-    /// The same fault, within the entry that begins at `entry_offset`.
+    /// Returns the fault with `entry_offset` as the start of the faulty entry.
     pub(crate) fn in_entry(self, entry_offset: u64) -> Self {
         match self {
             Self::Fault(fault) => Self::Fault(Fault {

@@ -134,7 +134,7 @@ impl CommandQueue {
         self.room.notify_waiters();
     }
 
-    /// From now on the writer does not wait for a full disk.
+    /// From now on the writer does not wait for room on a full disk.
     pub(crate) fn hurry(&self) {
         self.lock().hurries = true;
         self.hurry.notify_all();

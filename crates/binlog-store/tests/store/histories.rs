@@ -18,7 +18,7 @@ enum Act {
     /// Maximum number of entries to purge.
     Purge(usize),
     NewTerm,
-    /// Commits all entries except the last ones, whose number this is.
+    /// Commits all entries except this many of the last ones.
     Commit(usize),
     Restart(Restart),
 }

@@ -35,7 +35,7 @@ pub(crate) struct Exploration {
     pub(crate) lying_disk: bool,
     /// Number of seeded outcomes for each call, in addition to "nothing survives" and "everything survives".
     pub(crate) seeds: u64,
-    /// After every how many calls the next start is interrupted, too, by a power cut after each of its own calls; zero for never.
+    /// For one in this many calls, the next start is tested, too: the power is cut after each of its calls. Zero for never.
     pub(crate) nested_every: u64,
 }
 
