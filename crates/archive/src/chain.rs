@@ -103,7 +103,7 @@ impl Pieces {
         }
     }
 
-    /// The histories of which the archive has pieces, oldest first.
+    /// The histories with pieces in the archive, oldest first.
     pub fn timelines(&self) -> impl Iterator<Item = Timeline> + '_ {
         self.by_timeline.keys().copied()
     }

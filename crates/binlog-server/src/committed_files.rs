@@ -72,7 +72,7 @@ pub enum CatchUpError {
     Stopping,
 }
 
-/// Keeps a file from being purged until it is dropped.
+/// While this value exists, the file is not purged.
 pub type KeptFile = Box<dyn Send + Sync>;
 
 /// The committed part of a log in MySQL's binlog files.

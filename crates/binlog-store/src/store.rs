@@ -16,7 +16,8 @@ use crate::handle::LogHandle;
 use crate::reader::LogReader;
 use crate::writer::{Command, can_keep};
 
-/// With this many bytes queued for the writer, a purge is not awaited: the engine's loop, and the heartbeats with it, would stall.
+/// If at least this many bytes are queued for the writer, a purge is not awaited: otherwise the engine's loop, and with it the heartbeats,
+/// would stall.
 const PURGED_LATER_FROM: u64 = 1 << 20;
 
 /// A member's log, opened by [`BinlogStore::open`]. The engine owns it; other components get a [`LogHandle`] from [`BinlogStore::handle`]

@@ -42,8 +42,8 @@ const HINTS_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 /// The writer is idle after this long without a command.
 const IDLE_AFTER: Duration = Duration::from_millis(20);
 
-/// Longest interval between removals of purged files under load; it is shorter if more files wait. Otherwise unneeded files would fill a
-/// disk under uninterrupted load.
+/// Longest interval between removals of purged files under load; the interval is shorter if more files wait. Without such removals, purged
+/// files would fill the disk under uninterrupted load.
 const REMOVE_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 /// Shortest interval between removals: removing a large file takes time, and writes wait for it.
 const REMOVE_AT_MOST_EVERY: Duration = Duration::from_millis(100);
@@ -150,7 +150,8 @@ impl LogWriter {
         }
     }
 
-    /// Handles a committed entry or a released hold without a thread: stores every eighth op id, and does all deferrable work.
+    /// Handles a committed entry or a released hold if the writer has no thread. Stores the hints after every eighth call, and does all
+    /// deferrable work.
     pub(crate) fn nudged_inline(&mut self) {
         self.inline_hints += 1;
         if self.inline_hints.is_multiple_of(INLINE_HINTS_EVERY) {

@@ -238,10 +238,11 @@ impl LogWriter {
         if syncs {
             self.sync_file()?;
         }
-        // Otherwise the durable mark lags, and a start truncates damage after the mark and records a doubt. A membership must never be lost
-        // that way. A member in doubt asks the other members, which it knows from its log. If it lost the entry that added the second
-        // member, it would assume that it is alone and elect itself. So the mark covers a membership before its durability is reported,
-        // whatever the configuration for other entries. A start then refuses a log with damage to it. The cost is two syncs per membership.
+        // The durable mark lags behind other entries: a start truncates damage after the mark and records a doubt. A membership must never
+        // be lost that way. A member in doubt asks the other members, which it knows from its log. If it lost the entry that added the
+        // second member, it would assume that it is alone and elect itself. So the mark covers a membership before its durability is
+        // reported, whatever the configuration for other entries. A start then refuses a log with damage to it. The cost is two syncs per
+        // membership.
         if let Some(last) = self.staged.last().filter(|_| has_membership) {
             let mark = DurableMark {
                 op_id: last.op_id,

@@ -14,7 +14,8 @@ use crate::log::{LogFile, OpenLog};
 use crate::writer::new_file::write_index;
 use crate::writer::queue::CommandQueue;
 
-/// Number of oldest files that are not needed: entirely at or below the floor, and below every hold. The last file always stays.
+/// Returns how many of the oldest files can be removed: those that end at or before the floor, and before every hold. The last file always
+/// stays.
 fn count_removable<'a>(
     files: impl Iterator<Item = &'a LogFile>,
     floor: Option<OpId>,

@@ -83,7 +83,7 @@ enum Beginning {
     StartOver,
 }
 
-/// Decides from the floor, the committed entry, and the log's entry at the index before the start.
+/// Decides what to do with a file start, from the floor, the committed entry, and the log's entry at the index before the file start.
 fn decide(
     before: OpId,
     floor: Option<OpId>,
@@ -122,7 +122,7 @@ impl LogWriter {
         let doing = format!("letting the log begin with {}", start.header.number);
         self.hard.store(START, Some(&start.bytes)).doing(&doing)?;
 
-        // Active readers detect by the generation that their data is gone.
+        // Active readers detect from the changed generation that their data is gone.
         let header = Arc::new(start.header.clone());
         self.log.view.lock().begin_at(header, start.floor());
         let (file, header) =

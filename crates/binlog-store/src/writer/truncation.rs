@@ -89,7 +89,7 @@ impl LogWriter {
             self.state.saved_mark = mark;
         }
 
-        // Active readers detect by the generation that their data may be gone.
+        // Active readers detect from the changed generation that their data may be gone.
         self.log.view.lock().truncate(from);
         if !removed.is_empty() {
             let stay: Vec<FileNumber> = {
