@@ -27,7 +27,7 @@ use crate::storage::{Storage, StorageError};
 pub const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 const READ_BYTES: usize = 1 << 20;
 
-/// Why a step archived nothing more. The next step reads the archive's position again.
+/// Why a step archived nothing. The next step reads the archive's position again.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// A storage request failed.
@@ -75,9 +75,9 @@ pub enum Step {
     Nothing,
     /// One more piece was archived.
     Archived {
-        /// Its manifest.
+        /// Manifest of the archived piece.
         manifest: Box<Manifest>,
-        /// Where the archive ended, if the log in between was purged before it was archived.
+        /// The previous end of the archive, if the log after it was purged before it was archived.
         gap_from: Option<LogPlace>,
     },
 }
@@ -88,9 +88,9 @@ pub struct Archiver {
     log: LogHandle,
     ring: RingId,
     member: MemberId,
-    /// Network limit of one upload.
+    /// Rate limit of one upload, in bytes per second.
     pub bytes_per_second: Option<u64>,
-    /// Recipients of pieces archived from now on; `None`: no encryption.
+    /// Recipients of pieces archived from now on; with `None`, pieces are not encrypted.
     pub recipients: Option<Recipients>,
     /// The archive's last known state.
     known: Option<Known>,
@@ -99,16 +99,16 @@ pub struct Archiver {
 struct Known {
     pieces: Pieces,
     timeline: Timeline,
-    /// The manifest last read or written.
+    /// The last manifest that was read or written.
     last: Option<Manifest>,
-    /// Its last entry.
+    /// The last entry of the archive.
     ends_with: Option<OpId>,
-    /// The first file of the history, while the archive has no piece of it.
+    /// The first file of this history, until the archive has a piece of the history.
     begins_with: Option<FileNumber>,
 }
 
 impl Archiver {
-    /// Does not access the storage yet.
+    /// Creates an archiver; makes no storage request.
     pub fn new(storage: Storage, log: LogHandle, ring: RingId, member: MemberId) -> Self {
         Self {
             storage,
@@ -136,13 +136,13 @@ impl Archiver {
         Some(self.known.as_ref()?.last.as_ref()?.archived_by)
     }
 
-    /// End of the archive's gapless part in this log, as last read: the log before it may be purged. `None` also where a committed entry
-    /// shows that the archive is not this log's.
+    /// The end of the archive's gapless part in this log, at the last read: the log before it may be purged. `None` if nothing is archived,
+    /// or if a committed entry shows that the archive belongs to another log.
     pub fn archived(&self, mark: Option<OpId>) -> Option<LogPlace> {
         let known = self.known.as_ref();
         let known = known.filter(|known| self.assert_same(known.ends_with, mark).is_ok())?;
         match known.begins_with {
-            // Both histories share everything before this file.
+            // Both histories have the same bytes before this file.
             Some(file) => Some(LogPlace { file, offset: 0 }),
             None => known.pieces.continues_at(),
         }
@@ -157,32 +157,32 @@ impl Archiver {
         self.step_to(committed, mark).await
     }
 
-    /// Archives the next piece up to a commit position that [`LogHandle::committed_end`] returned before: with a constantly growing log, a
-    /// fixed end allows whole files to be archived. `mark` is the last entry that the caller has recorded as committed. If cancelled, it
-    /// leaves nothing that counts.
+    /// Archives the next piece up to `committed`, a position that [`LogHandle::committed_end`] returned earlier. With a constantly growing
+    /// log, a fixed end allows whole files to be archived. `mark` is the last entry that the caller has recorded as committed. If the call
+    /// is cancelled, it leaves nothing that counts.
     ///
     /// # Errors
-    /// When a part of it fails; the next step reads the archive's state again.
+    /// If any request fails; the next step reads the archive's state again.
     pub async fn step_to(
         &mut self,
         committed: LogPlace,
         mark: Option<OpId>,
     ) -> Result<Step, ArchiveError> {
-        // The log may have been truncated and have grown since the check.
+        // Since the check, the log may have been truncated and may have grown again.
         let known = self.known.take();
         let known = known.filter(|known| self.assert_same(known.ends_with, mark).is_ok());
         let mut known = match known {
             Some(known) => known,
             None => self.look(mark).await?,
         };
-        // A log that lags the archive may have another history, in which the archive's end is not an entry boundary.
+        // If the log ends before the archive, it may have another history, in which the archive's end is not an entry boundary.
         if (known.ends_with)
             .is_some_and(|archived| mark.is_none_or(|mark| mark.index < archived.index))
         {
             self.known = Some(known);
             return Ok(Step::Nothing);
         }
-        // Read after the committed end, whose file exists.
+        // Listed after the committed end was read, so the list includes the file of the committed end.
         let files = self.log.files().into_iter();
         let log = Log {
             files: files.map(|file| (file.number, file.bytes)).collect(),
@@ -190,7 +190,7 @@ impl Archiver {
         };
         let next = match known.begins_with {
             Some(file) => {
-                // It diverges from the previous history in this file.
+                // The new history diverges from the previous one in this file.
                 let first = piece_from(known.timeline, LogPlace::new(file, 0), &log);
                 first.map_or(Next::Nothing, Next::Continue)
             }
@@ -258,7 +258,7 @@ impl Archiver {
                         begins_with: None,
                     });
                 }
-                // Only a repair puts a later term after an earlier index: the log continues without the archived entries.
+                // Only a repair can put a later term at an earlier index. The log then continues without the archived entries.
                 Err((_, ArchiveError::OtherHistory { archived, here }))
                     if here.term > archived.term =>
                 {
@@ -281,7 +281,8 @@ impl Archiver {
                         begins_with: Some(file),
                     });
                 }
-                // A piece without a manifest does not count, whatever its name. The log has its bytes, or there is a gap.
+                // A piece without a manifest does not count, even if an object has its name. Either the log still has the bytes, or there
+                // is a gap.
                 Err((piece, error)) if error.is_of_no_manifest() => {
                     tracing::warn!(%error, "this piece is archived once more");
                     pieces.remove(&piece);
@@ -291,7 +292,8 @@ impl Archiver {
         }
     }
 
-    /// The last manifest and the last entry: a piece may contain only a file header. An error names the piece with the unusable manifest.
+    /// Returns the last manifest and the archive's last entry, which may be in an earlier piece: the last piece may contain only a file
+    /// header. An error names the piece with the unusable manifest.
     async fn end_of(
         &self,
         history: &[Run],
@@ -310,8 +312,9 @@ impl Archiver {
         Ok((last, None))
     }
 
-    /// The first file of another history: the file of the first piece that ends with another entry than the log has there. If they diverge
-    /// before the archive's first entry, it is the log's first file. `None` where the log has too little to decide.
+    /// Returns the first file of the log's new history. It is the file of the first piece whose last entry differs from the log's entry at
+    /// that index. If the histories diverge before the archive's first entry, it is the log's first file. `None` if the log has too few
+    /// entries to decide.
     async fn parted_in(
         &self,
         history: &[Run],
@@ -325,10 +328,10 @@ impl Archiver {
                 continue;
             }
             match manifest.last.map(|last| self.log.op_id_at(last.index)) {
-                // A header alone identifies no history.
+                // A piece with only a header does not identify a history.
                 None => {}
                 Some(Some(_)) => return Ok(parted.map(|parted| parted.piece.file)),
-                // This entry is purged here, and may differ.
+                // The log has purged this entry, so a difference cannot be excluded.
                 Some(None) => return Ok(None),
             }
         }
@@ -361,12 +364,12 @@ impl Archiver {
         ))
     }
 
-    /// Checks that the log has no other entry at the index of an archived one.
+    /// Checks that the log has no different entry at the index of an archived entry.
     fn assert_same(&self, archived: Option<OpId>, mark: Option<OpId>) -> Result<(), ArchiveError> {
         let (Some(archived), Some(mark)) = (archived, mark) else {
             return Ok(());
         };
-        // If the log ends before that index, and with a later term, no later entry can be the archived one.
+        // If the log ends before that index with a later term, its later entries cannot be the archived one.
         let here = match mark.index < archived.index {
             true => (mark.term > archived.term).then_some(mark),
             false => self.log.op_id_at(archived.index),

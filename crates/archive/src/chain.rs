@@ -1,5 +1,5 @@
-//! Orders pieces into chains: which follow each other without a gap, where archiving continues, and which are superfluous. Pure, over names
-//! alone.
+//! Orders pieces into chains: which pieces follow each other without a gap, where archiving continues, and which pieces are superfluous.
+//! Pure: uses only names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,26 +7,26 @@ use binlog_store::{FileNumber, LogPlace};
 
 use crate::name::{Begin, PieceName, Timeline};
 
-/// Pieces of which each begins where the previous one ends.
+/// A sequence of pieces, each of which begins where the previous one ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// At least one.
+    /// The pieces, at least one.
     pub pieces: Vec<PieceName>,
 }
 
 impl Run {
-    /// Start of its first piece.
+    /// The start of the first piece.
     pub fn begins(&self) -> Option<LogPlace> {
         self.pieces.first().map(PieceName::begins)
     }
 
-    /// Where the log continues after its last piece.
+    /// The position at which the log continues after the last piece.
     pub fn continues_at(&self) -> Option<LogPlace> {
         self.pieces.last().map(PieceName::continues_at)
     }
 }
 
-/// The contents of an archive's log, by a listing.
+/// The contents of an archive's log, from a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pieces {
     by_timeline: BTreeMap<Timeline, BTreeMap<FileNumber, BTreeSet<PieceName>>>,
@@ -34,7 +34,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// The pieces whose manifests are among these object names, and the archive's begin.
+    /// Collects the pieces whose manifests are among these object names, and the begin of a pruned archive.
     pub fn of_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Self {
         let mut pieces = Self::default();
         for name in names {
@@ -52,8 +52,8 @@ impl Pieces {
         self.begins.insert(begin);
     }
 
-    /// The first file of a history since the archive was pruned; `None` if it never was. A repair may fall back to before the begin of the
-    /// history that it ends; the new history then begins earlier.
+    /// The first file of a history in a pruned archive; `None` if the archive was never pruned. A repair may return to an entry before the
+    /// begin of the history that it ends. The new history then begins earlier.
     pub fn begin(&self, timeline: Timeline) -> Option<FileNumber> {
         self.until(timeline).into_iter().fold(None, |begin, of| {
             let own = self.by_timeline.get(&of);
@@ -63,14 +63,14 @@ impl Pieces {
         })
     }
 
-    /// The histories up to one, oldest first.
+    /// All histories up to this one, oldest first.
     fn until(&self, timeline: Timeline) -> BTreeSet<Timeline> {
         let pruned = self.begins.iter().map(|begin| begin.timeline);
         let all = self.timelines().chain(pruned);
         all.filter(|of| *of <= timeline).collect()
     }
 
-    /// The first file of the archive, as of the prunings while this history was the newest.
+    /// The first file of the archive according to the prunings that were made while this history was the newest.
     fn pruned_to(&self, timeline: Timeline) -> Option<FileNumber> {
         let of_history = self
             .begins
@@ -103,7 +103,7 @@ impl Pieces {
         }
     }
 
-    /// The histories of which the archive has pieces, oldest first.
+    /// The histories with pieces in the archive, oldest first.
     pub fn timelines(&self) -> impl Iterator<Item = Timeline> + '_ {
         self.by_timeline.keys().copied()
     }
@@ -114,8 +114,8 @@ impl Pieces {
         self.timelines().last().max(begins)
     }
 
-    /// A history as archived: one run if it has no gap. It includes the previous history's files up to its own first file, without pruned
-    /// files.
+    /// A history as archived: one run if it has no gap. It includes files of earlier histories that precede its own first file, but no
+    /// pruned files.
     pub fn history(&self, timeline: Timeline) -> Vec<Run> {
         let mut files: BTreeMap<FileNumber, Vec<PieceName>> = BTreeMap::new();
         for of in self.until(timeline) {
@@ -133,14 +133,14 @@ impl Pieces {
         joined(files.into_values().flatten())
     }
 
-    /// Where archiving continues: after the last run of the newest history. `None` if the archive is empty.
+    /// The position at which archiving continues: after the last run of the newest history. `None` if the archive is empty.
     pub fn continues_at(&self) -> Option<LogPlace> {
         self.history(self.newest()?).last()?.continues_at()
     }
 
-    /// Pieces of files that are also archived whole. They may be deleted: every history stays the same, and an archiver that continues
-    /// after one of them, by an older listing, adds no new bytes. Without a whole file, no piece may be deleted, even if another has its
-    /// bytes: an archiver may be continuing after it.
+    /// Pieces of files that are also archived whole. They may be deleted: every history stays the same. An archiver with an older listing
+    /// may continue after such a piece, and then adds no new bytes. If a file is not archived whole, none of its pieces may be deleted,
+    /// even if another piece has the same bytes: an archiver may be continuing after it.
     pub fn superfluous(&self) -> Vec<PieceName> {
         let mut superfluous = Vec::new();
         for pieces in self.by_timeline.values().flat_map(BTreeMap::values) {
@@ -153,14 +153,14 @@ impl Pieces {
     }
 }
 
-/// The smallest set of pieces with all bytes that any piece of one file and history has; one run if there is no gap.
+/// The smallest set of pieces that has all archived bytes of one file in one history; one run if there is no gap.
 fn runs_of_a_file(pieces: &BTreeSet<PieceName>) -> Vec<Vec<PieceName>> {
     let mut left: BTreeSet<PieceName> = pieces.clone();
     let mut runs = Vec::new();
     while let Some(first) = left.first().copied() {
         let run = farthest(first.start, &left);
         let end = run.last().map_or(first.end, |last| last.end);
-        // Pieces after the run stay and are not read: a file with many gaps has as many runs.
+        // Later pieces stay in `left` and are not read: a file with many gaps has as many runs.
         let before_its_end = left.iter().take_while(|piece| piece.start < end);
         let has_all_of = |piece: &&PieceName| piece.end <= end;
         let done: Vec<_> = before_its_end.filter(has_all_of).copied().collect();
@@ -173,12 +173,12 @@ fn runs_of_a_file(pieces: &BTreeSet<PieceName>) -> Vec<Vec<PieceName>> {
     runs
 }
 
-/// The smallest set of pieces that reaches farthest from a byte; at equal ends, one that closes the file is preferred.
+/// The smallest set of pieces that reaches farthest from a start byte. At equal ends, a piece that closes the file is preferred.
 fn farthest(start: u64, pieces: &BTreeSet<PieceName>) -> Vec<PieceName> {
     // For each reachable byte: the number of pieces, and the last one.
     let mut reached: BTreeMap<u64, (usize, Option<PieceName>)> = BTreeMap::new();
     reached.insert(start, (0, None));
-    // Ordered by start, so that all predecessors of a piece are done before it.
+    // Pieces are ordered by start, so that all predecessors of a piece are done before it.
     for piece in pieces {
         if reached.keys().next_back() < Some(&piece.start) {
             break;
@@ -305,11 +305,11 @@ pub(crate) mod tests {
     fn farthest_of_concurrent_pieces_counts() {
         let archive = pieces("1/1:0-30 1/1:30-60 1/1:30-50 1/1:50-90 1/1:60-70");
         assert_eq!(history(&archive, 1), ["1/1:0-30 1/1:30-50 1/1:50-90"]);
-        // Another member may have listed the archive before the others were added, and may continue after this piece.
+        // Another member may have an older listing, without the other pieces, and may continue after this piece.
         assert_eq!(archive.superfluous(), []);
     }
 
-    /// More than any log has, but anyone with write access to the storage can create such names.
+    /// No log has so many gaps, but anyone with write access to the storage can create such names.
     #[test]
     fn many_gaps_are_listed_in_linear_time() {
         let gaps = 100_000;
@@ -338,12 +338,12 @@ pub(crate) mod tests {
         archive.begin_with(begin(1, 2));
         assert_eq!(history(&archive, 1), ["1/3:0-60! 1/4:0-10"]);
         assert_eq!(archive.begin(Timeline::FIRST), Some(number(3)));
-        // Entries discarded by a repair do not reappear with the files of the next history.
+        // Entries that a repair discarded do not reappear with the files of the next history.
         let mut repaired = pieces("1/2:0-90! 1/3:0-60! 1/4:0-10 2/4:0-70! 2/5:0-5");
         repaired.begin_with(begin(2, 4));
         assert_eq!(history(&repaired, 2), ["2/4:0-70! 2/5:0-5"]);
         assert_eq!(repaired.begin(Timeline::FIRST), None);
-        // A repair that falls back to before the begin.
+        // A repair that returns to an entry before the begin.
         let mut earlier = pieces("1/4:0-60! 1/5:0-10 2/3:0-70! 2/4:0-5");
         earlier.begin_with(begin(1, 4));
         assert_eq!(history(&earlier, 1), ["1/4:0-60! 1/5:0-10"]);
@@ -351,7 +351,7 @@ pub(crate) mod tests {
         assert_eq!(earlier.begin(Timeline(2)), Some(number(3)));
         earlier.begin_with(begin(2, 4));
         assert_eq!(history(&earlier, 2), ["2/4:0-5"]);
-        // None of the files that it should begin with are left.
+        // None of the files after the begin are left.
         archive.begin_with(begin(1, 9));
         assert_eq!(history(&archive, 1), Vec::<String>::new());
         assert_eq!(archive.continues_at(), None);
@@ -367,13 +367,13 @@ pub(crate) mod tests {
         assert_eq!(archive.continues_at().unwrap(), at(3, 5));
     }
 
-    /// A member's step: it lists the names, possibly earlier, and adds the next bytes.
+    /// A member's step: the member lists the names, possibly from an older state, and adds the next bytes.
     #[derive(Debug, Clone)]
     struct Turn {
-        /// Number of pieces that its listing lacks.
+        /// Number of pieces that the member's listing lacks.
         stale: usize,
         bytes: u64,
-        /// Whether it archives whole files where it can.
+        /// Whether the member archives whole files if it can.
         whole: bool,
         deletes: bool,
     }
@@ -396,7 +396,7 @@ pub(crate) mod tests {
 
     const FILE_BYTES: u64 = 100;
 
-    /// Regression: a piece was deleted because another one had its bytes, while a third member continued after it.
+    /// Regression test: a piece was deleted because another piece had its bytes, while a third member continued after it.
     #[test]
     fn piece_that_another_archiver_may_continue_is_kept() {
         let seen = pieces("1/1:0-1 1/1:0-2");

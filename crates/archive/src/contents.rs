@@ -1,7 +1,7 @@
-//! Extracts a piece's contents in one pass: op ids, GTIDs, times and SHA-256. It verifies each event's checksum, so that archived and
-//! restored bytes are those that the ring has committed.
+//! Extracts a piece's contents in one pass: op ids, GTIDs, times and SHA-256. Verifies each event's checksum, so that archived and restored
+//! bytes are those that the ring has committed.
 //!
-//! Accepts bytes in chunks of any size. Memory holds one small event at a time; large row events are skipped over.
+//! Accepts bytes in chunks of any size. Keeps one small event in memory at a time; large row events are skipped.
 
 use std::fmt;
 
@@ -17,17 +17,17 @@ use sha2::{Digest, Sha256};
 
 use crate::name::Malformed;
 
-/// Largest event that is decoded: a set of previous GTIDs may have millions of intervals.
+/// Maximum size of a decoded event: a set of previous GTIDs may have millions of intervals.
 const MAX_KEPT_BYTES: u64 = 64 << 20;
 
-/// Contents of a piece; the default is that of no bytes.
+/// Contents of a piece. The default is that of an empty piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Its bytes of the log.
+    /// Number of log bytes in the piece.
     pub bytes: u64,
-    /// Their SHA-256.
+    /// SHA-256 of these bytes.
     pub sha256: Hash,
-    /// Its file header, if the piece begins with the file.
+    /// The data in the file header, if the piece begins with the file.
     pub beginning: Option<FileBeginning>,
     /// First and last entry; `None` if the piece is only a header.
     pub entries: Option<(OpId, OpId)>,
@@ -35,15 +35,15 @@ pub struct Contents {
     pub terms: Vec<OpId>,
     /// Number of transactions.
     pub transactions: u64,
-    /// Their GTIDs.
+    /// GTIDs of the transactions.
     pub gtids: GtidSet,
-    /// The earliest and latest commit among them, by the clock of the server that wrote the log.
+    /// The earliest and the latest commit time of the transactions, by the clock of the server that wrote the log.
     pub committed: Option<(CommitTimestamp, CommitTimestamp)>,
-    /// Whether it ends with its file.
+    /// Whether the piece ends with its file.
     pub closed: bool,
 }
 
-/// A file header's data on the log before it.
+/// What a file header records about the log before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBeginning {
     /// The entry before the file; `None` before the log's first entry.
@@ -112,10 +112,10 @@ pub enum ContentsErrorKind {
     /// The bytes are not an event, or are damaged.
     #[error("{0}")]
     Event(#[from] DecodeError),
-    /// The file is marked as in use by a server, or that server crashed; the ring never marks a file so.
+    /// The file is marked as in use: a server is writing it or has crashed. Files of the ring are never marked so.
     #[error("the file is marked as one that is being written to")]
     InUse,
-    /// The event's position differs from the one in its header.
+    /// The event's end position differs from the position in its header.
     #[error("an event ends here that says that it ends at {0}")]
     Misplaced(u32),
     /// A marker of the ring cannot be decoded.
@@ -145,13 +145,13 @@ type Listener = Box<dyn FnMut(Gtid, Option<CommitTimestamp>) + Send>;
 
 /// Reads one piece, in chunks of any size.
 pub struct ContentsReader {
-    /// Of the next byte in the file.
+    /// Offset of the next byte in the file.
     offset: u64,
     begin: u64,
     sha256: Sha256,
     event: Event,
     magic_left: usize,
-    /// End of the announced entry's events.
+    /// End offset of the events that the current marker announced.
     entry_ends: u64,
     found: Contents,
     listener: Option<Listener>,
@@ -163,7 +163,7 @@ struct Event {
     header: Option<EventHeader>,
     taken: u64,
     kept: Vec<u8>,
-    /// Over all but the last four bytes, which are the checksum.
+    /// Covers all bytes except the last four, which are the checksum.
     crc32: crc32fast::Hasher,
     stored: [u8; CHECKSUM_LEN],
 }
@@ -187,7 +187,7 @@ impl Event {
         })
     }
 
-    /// Consumes bytes up to the end of the header or the event, and returns their number.
+    /// Reads bytes up to the end of the header or of the event, and returns their number.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let covered = match self.header {
             Some(_) => self.size() - CHECKSUM_LEN as u64,
@@ -213,7 +213,7 @@ impl Event {
         part.len()
     }
 
-    /// The event with a verified checksum; header only, unless it is decoded.
+    /// Returns the event after verifying its checksum; only the header if the event is not decoded.
     fn verified(&self) -> Result<Option<EventRef<'_>>, DecodeError> {
         if self.is_looked_into() {
             let event = EventRef::new(&self.kept)?;
@@ -233,7 +233,7 @@ impl Event {
 }
 
 impl ContentsReader {
-    /// For a piece with this start offset in its file.
+    /// Creates a reader for a piece that starts at this offset in its file.
     pub fn from(begin: u64) -> Self {
         Self {
             offset: begin,
@@ -247,7 +247,7 @@ impl ContentsReader {
         }
     }
 
-    /// Calls `listener` at the beginning of each transaction, in log order.
+    /// Calls `listener` at the start of each transaction, in log order.
     #[must_use]
     pub fn telling(
         self,
@@ -262,7 +262,7 @@ impl ContentsReader {
     /// Reads the next bytes.
     ///
     /// # Errors
-    /// At the first byte that is not valid there. The reader must not be used afterwards.
+    /// Fails at the first invalid byte. The reader must not be used afterwards.
     pub fn take(&mut self, mut bytes: &[u8]) -> Result<(), ContentsError> {
         self.sha256.update(bytes);
         while self.magic_left > 0 && !bytes.is_empty() {
@@ -284,10 +284,10 @@ impl ContentsReader {
         Ok(())
     }
 
-    /// The contents of the piece, which ends here.
+    /// Returns the contents of the piece, which ends here.
     ///
     /// # Errors
-    /// When it ends within an entry.
+    /// When the piece ends within an entry.
     pub fn finish(mut self) -> Result<Contents, ContentsError> {
         let within = self.event.taken > 0 || self.magic_left > 0 || self.offset < self.entry_ends;
         if within || self.offset == self.begin {
@@ -302,7 +302,7 @@ impl ContentsReader {
         ContentsError { offset, kind }
     }
 
-    /// Consumes bytes of at most one event, and returns their number.
+    /// Reads bytes of at most one event, and returns their number.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, ContentsErrorKind> {
         if self.found.closed {
             return Err(ContentsErrorKind::AfterTheEnd);
@@ -330,7 +330,7 @@ impl ContentsReader {
         if header.log_pos != ends as u32 {
             return Err(ContentsErrorKind::Misplaced(header.log_pos));
         }
-        // The only bit that no checksum covers.
+        // No checksum covers this bit.
         if header.event_type == EventType::FormatDescription
             && header.flags.contains(EventFlags::BINLOG_IN_USE)
         {
@@ -383,7 +383,7 @@ impl ContentsReader {
             return Ok(());
         }
         if marker.kind == MarkerKind::Rotate {
-            // The next event names the next file; it may have any length.
+            // The next event is the rotate event, which may have any length.
             self.entry_ends = self.offset + 1;
         }
         let last = self.found.entries.map(|(_, last)| last);

@@ -1,5 +1,5 @@
-//! Encrypts archived data in the [age](https://age-encryption.org) format. With public keys, an archiver cannot read the archive, and `age
-//! -d` decrypts an object without this program. A build without the `encryption` feature refuses key files.
+//! Encrypts archived data in the [age](https://age-encryption.org) format. The archiver has only public keys, so it cannot read the
+//! archive. `age -d` decrypts an object without this program. A build without the `encryption` feature refuses key files.
 //!
 //! No message or `Debug` output contains any part of a secret key or of a key file.
 
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 
 pub use self::age_format::new_identity;
 
-/// Most recipients per object.
+/// Maximum number of recipients of an object.
 const MOST_RECIPIENTS: usize = 64;
-/// Most header bytes, with some hundred per recipient. The time to read a header grows with the square of its size.
+/// Maximum size of a header, which has some hundred bytes per recipient. The time to read a header grows with the square of its size.
 const MOST_HEADER_BYTES: usize = 16 << 10;
-/// Largest key file.
+/// Maximum size of a key file in bytes.
 const MOST_FILE_BYTES: u64 = 1 << 20;
 
 /// How an object is encrypted.
@@ -35,7 +35,7 @@ pub enum EncryptionError {
     /// A recipients or identities file is unusable.
     #[error("{}: {}", .0.display(), .1)]
     KeyFile(PathBuf, KeyFileError),
-    /// It is encrypted, and no identity is given.
+    /// The object is encrypted, and no identity is given.
     #[error("it is encrypted, and no identity is given")]
     NoIdentity,
     /// None of the identities is a recipient.
@@ -44,7 +44,7 @@ pub enum EncryptionError {
     /// The ciphertext was altered or truncated.
     #[error("it cannot be decrypted: it was altered or cut")]
     Altered,
-    /// Its header is longer than this program writes.
+    /// The header is longer than any that this program writes.
     #[error("what names its recipients has more than {MOST_HEADER_BYTES} bytes")]
     LongHeader,
     /// This build lacks the `encryption` feature.
@@ -57,10 +57,10 @@ const NOT_BUILT: &str = "this program was built without encryption; use a releas
 /// Why a file of keys is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFileError {
-    /// It cannot be read, for this reason of the system.
+    /// The file cannot be read; the system's error.
     #[error("{0}")]
     Unreadable(String),
-    /// An identity file of a member, with this mode.
+    /// Users other than the owner may access a member's identity file; the file's mode.
     #[error("others than its owner may read or change it (mode {0:04o}); `chmod 600` it")]
     Shared(u32),
     /// This line is a secret key instead of a public one.
@@ -71,20 +71,20 @@ pub enum KeyFileError {
     /// This line is not a public key.
     #[error("line {0} is no recipient; write public keys there, one a line (`age1…`)")]
     NotARecipient(usize),
-    /// It has no public key.
+    /// The file has no public key.
     #[error(
         "it has no recipient, and nothing is archived without encryption as long as it is named"
     )]
     NoRecipient,
-    /// It has this many public keys.
+    /// The file has too many public keys; their number.
     #[error("it has {0} recipients, and {MOST_RECIPIENTS} are possible")]
     TooManyRecipients(usize),
-    /// A line is not a secret key, with its number as text.
+    /// A line is not a secret key; the line's number as text.
     #[error(
         "{0}; an identity is a line as `witness archive keygen` writes it (`AGE-SECRET-KEY-1…`)"
     )]
     NotAnIdentity(String),
-    /// It has no secret key.
+    /// The file has no secret key.
     #[error("it has no identity")]
     NoIdentity,
     /// This build lacks the `encryption` feature.
@@ -115,7 +115,7 @@ impl fmt::Debug for Recipients {
 }
 
 impl Recipients {
-    /// Reads a file with one `age1…` recipient a line; empty lines and lines that begin with `#` are ignored.
+    /// Reads a file with one `age1…` recipient per line. Empty lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
     /// [`EncryptionError::KeyFile`] when the file cannot be read, has any other line, or no recipient.
@@ -161,10 +161,10 @@ impl Identities {
         Ok(Self(Arc::new(all)))
     }
 
-    /// Reads a file on a member, which only its owner may read or write.
+    /// Reads an identity file on a member. Only the file's owner may have access to it.
     ///
     /// # Errors
-    /// As [`Self::of_files`], and when others have access.
+    /// As [`Self::of_files`], and when other users have access.
     pub fn of_private_file(file: &Path) -> Result<Self, EncryptionError> {
         let read = || {
             let open = File::open(file)?;
@@ -192,7 +192,7 @@ impl Identities {
     /// Decrypts a stream.
     ///
     /// # Errors
-    /// When it is not encrypted for one of these, is not encrypted, or cannot be read.
+    /// When the stream is not encrypted for one of these identities, is not encrypted at all, or cannot be read.
     pub(crate) fn decrypt<'a>(&self, from: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
         if self.is_empty() {
             return Err(EncryptionError::NoIdentity.into());
@@ -206,7 +206,7 @@ fn identities_in(file: File) -> Result<Vec<age_format::Identity>, KeyFileError> 
     age_format::identities(BufReader::new(file.take(MOST_FILE_BYTES)))
 }
 
-/// Wraps it as a read error, from which `EncryptionError::of_io` recovers it.
+/// Wraps the error as a read error, from which `EncryptionError::of_io` recovers it.
 impl From<EncryptionError> for io::Error {
     fn from(error: EncryptionError) -> Self {
         Self::new(io::ErrorKind::InvalidData, error)
@@ -214,13 +214,14 @@ impl From<EncryptionError> for io::Error {
 }
 
 impl EncryptionError {
-    /// The [`EncryptionError`] in a read error, if any.
+    /// Returns the [`EncryptionError`] that a read error contains, if any.
     pub(crate) fn of_io(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-/// Writes an object's bytes, encrypted for its recipients, if any. Without [`Self::finish`], the output cannot be decrypted.
+/// Writes an object's bytes, encrypted for its recipients, if it has any. If [`Self::finish`] is not called, the output cannot be
+/// decrypted.
 pub(crate) enum Sealing<W: Write> {
     Plain(W),
     #[cfg(feature = "encryption")]
@@ -264,7 +265,7 @@ impl<W: Write> Write for Sealing<W> {
     }
 }
 
-/// No keys: every function refuses.
+/// Replaces the module of a build without encryption: every function refuses.
 #[cfg(not(feature = "encryption"))]
 mod age_format {
     use super::*;
@@ -311,7 +312,7 @@ mod age_format {
     pub(super) type Recipient = x25519::Recipient;
     pub(super) type Identity = Box<dyn age::Identity + Send + Sync>;
 
-    /// A new identity as the text of its file, with its recipient in a line before it, and the recipient.
+    /// Creates an identity. Returns the text of its file, which has the recipient in a line before the identity, and the recipient.
     ///
     /// # Errors
     /// [`EncryptionError::NotBuilt`] in a build without encryption.
@@ -387,7 +388,7 @@ mod age_format {
         }
     }
 
-    /// Replaces errors of age, and an unexpected end, by this module's own; other read errors stay.
+    /// Replaces errors of age, and an unexpected end, with this module's errors; other read errors stay.
     fn altered_or(error: io::Error) -> io::Error {
         let is_of_bytes = matches!(
             error.kind(),

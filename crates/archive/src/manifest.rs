@@ -23,45 +23,45 @@ pub struct Manifest {
     pub version: u32,
     /// The ring of the log.
     pub ring: RingId,
-    /// Its range of the log.
+    /// The piece's range of the log.
     #[serde(flatten)]
     pub piece: PieceName,
-    /// SHA-256 of these bytes. `None` if they are encrypted: it would allow guesses of the plaintext to be tested, so it is encrypted with
-    /// them.
+    /// SHA-256 of the piece's bytes. `None` if the bytes are encrypted: the hash would allow guesses of the plaintext to be tested, so it
+    /// is encrypted, too.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sha256: Option<Hash>,
-    /// Its first entry; `None` if it is only a file header.
+    /// The first entry of the piece; `None` if the piece is only a file header.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first: Option<OpId>,
-    /// Its last entry.
+    /// The last entry of the piece.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last: Option<OpId>,
-    /// The first entry of each term in it; empty in manifests from before this was recorded.
+    /// The first entry of each term in the piece; empty in manifests of versions that did not record it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub terms: Vec<OpId>,
-    /// The entry before it, if it begins a file; `None` before the log's first entry.
+    /// The entry before the piece, if the piece begins a file; `None` before the log's first entry.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub follows: Option<OpId>,
     /// Number of transactions.
     pub transactions: u64,
-    /// Their GTIDs.
+    /// GTIDs of the transactions.
     #[serde(with = "gtid_text")]
     pub gtids: GtidSet,
-    /// The GTIDs of the log before it.
+    /// The GTIDs of the log before the piece.
     #[serde(with = "gtid_text")]
     pub gtids_before: GtidSet,
-    /// Commit time of its first transaction, in microseconds since 1970.
+    /// Commit time of the piece's first transaction, in microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub committed_from_us: Option<u64>,
-    /// Commit time of its last transaction.
+    /// Commit time of the piece's last transaction, in microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub committed_to_us: Option<u64>,
     /// The object with the bytes.
     pub object: Object,
-    /// The previous piece's manifest; `None` for the first one of an archive, and after a gap.
+    /// Reference to the previous piece's manifest; `None` for the first piece of an archive, and after a gap.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub before: Option<Before>,
-    /// The member that archived it.
+    /// The member that archived the piece.
     pub archived_by: MemberId,
     /// Time of archiving, in seconds since 1970 by that member's clock.
     pub archived_at: u64,
@@ -70,13 +70,13 @@ pub struct Manifest {
 /// How the bytes of a piece are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// Its name below the ring's folder.
+    /// The object's name below the ring's folder.
     pub name: String,
-    /// Its size in bytes.
+    /// The object's size in bytes.
     pub bytes: u64,
-    /// Its SHA-256.
+    /// SHA-256 of the object.
     pub sha256: Hash,
-    /// Its encryption, if any.
+    /// The object's encryption, if any.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub encryption: Option<Encryption>,
 }
@@ -84,51 +84,51 @@ pub struct Object {
 /// A reference to the previous manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
-    /// Its name.
+    /// Name of the previous manifest.
     pub manifest: String,
-    /// SHA-256 of its data on the log ([`Manifest::sha256_of_the_log`]); in version 1, of its bytes.
+    /// SHA-256 of the previous manifest's data on the log ([`Manifest::sha256_of_the_log`]); in version 1, of the manifest's bytes.
     pub sha256: Hash,
 }
 
 /// Why a manifest of a piece or of a base backup is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// It is not JSON of a manifest.
+    /// The bytes are not the JSON of a manifest.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
     /// A later version of this program wrote it.
     #[error("it has version {found}, and this program reads up to {newest}; upgrade it")]
     Later {
-        /// Its version.
+        /// The manifest's version.
         found: u32,
         /// The newest readable one.
         newest: u32,
     },
-    /// It has neither a hash of its bytes nor an encryption.
+    /// The manifest has neither a hash of the piece's bytes nor an encryption.
     #[error("it has no SHA-256 of its bytes, and does not say that they are encrypted")]
     NoHash,
-    /// It names another piece or base backup than its object name.
+    /// The manifest is of another piece or base backup than its object name.
     #[error("it is about {0}, not about that of its name")]
     Other(String),
-    /// It belongs to another ring.
+    /// The manifest belongs to another ring.
     #[error("it belongs to ring {0}")]
     OtherRing(RingId),
-    /// Its fields contradict each other.
+    /// The manifest's fields contradict each other.
     #[error("it does not fit together: {0}")]
     Unfit(&'static str),
 }
 
-/// The bytes of an object in human-readable form.
+/// Encodes an object in human-readable form.
 ///
 /// # Panics
-/// Never: everything in the archive's objects has a form in JSON.
+/// Never: all objects of the archive can be encoded in JSON.
 pub(crate) fn json(object: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(object).expect("everything has a form in JSON");
     bytes.push(b'\n');
     bytes
 }
 
-/// Parses a manifest of at most this version.
+/// Parses a manifest of version `newest` or older.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8], newest: u32) -> Result<T, ManifestError> {
     #[derive(Deserialize)]
     struct Version {
@@ -213,7 +213,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Entries that the log certainly has, in log order: those named here, and the last one of each term.
+    /// Entries that the log certainly has, in log order: the first and last entries in this manifest, and the last one of each term.
     pub fn known_entries(&self) -> impl Iterator<Item = OpId> + '_ {
         let terms = self.terms.windows(2).flat_map(|pair| {
             let last = OpId::new(pair[0].term, pair[1].index - 1);
@@ -223,12 +223,12 @@ impl Manifest {
         before.chain(terms).chain(self.last)
     }
 
-    /// The GTIDs of the log up to its end.
+    /// The GTIDs of the log up to the piece's end.
     pub fn gtids_after(&self) -> GtidSet {
         self.gtids_before.union(&self.gtids)
     }
 
-    /// The reference to it in the next manifest.
+    /// The reference to this manifest in the next one.
     pub fn as_before(&self) -> Before {
         Before {
             manifest: self.piece.manifest(),
@@ -236,7 +236,7 @@ impl Manifest {
         }
     }
 
-    /// Whether it refers to this manifest, with another hash. A reference to another piece's manifest does not count.
+    /// Whether this manifest refers to `before` with another hash. A reference to another piece's manifest is no contradiction.
     pub fn contradicts(&self, before: &Self) -> bool {
         let expected = match self.version {
             ..=1 => Hash::of(&before.to_bytes()),
@@ -248,11 +248,11 @@ impl Manifest {
         })
     }
 
-    /// SHA-256 of its data on the log, independent of the archiving member and of the storage format. If two members archive one piece
-    /// concurrently, the later manifest stays, and another archiver may have continued after the first.
+    /// SHA-256 of the manifest's data on the log, which depends neither on the archiving member nor on the storage format. If two members
+    /// archive one piece concurrently, the later manifest stays, although another archiver may have continued after the first one.
     ///
     /// # Panics
-    /// Never: everything in it has a form in JSON.
+    /// Never: all of the data can be encoded in JSON.
     pub fn sha256_of_the_log(&self) -> Hash {
         #[derive(Serialize)]
         struct OfTheLog {

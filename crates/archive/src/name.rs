@@ -1,4 +1,4 @@
-//! Names of pieces. They contain everything needed to detect gaps, so that a listing suffices.
+//! Names of pieces. A listing of the names is sufficient to detect gaps.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ const CLOSED: &str = "closed";
 /// Name suffix of an object with a piece's bytes.
 const COMPRESSED: &str = ".zst";
 const ENCRYPTED: &str = ".age";
-/// Hexadecimal digits of an encrypted object's unique number.
+/// Number of hexadecimal digits in the unique number of an encrypted object.
 const NUMBER_DIGITS: usize = 32;
 const BEGINS: &str = "begins.json";
 
@@ -25,7 +25,7 @@ pub struct Malformed {
 }
 
 impl Malformed {
-    /// For a text, and a description of the right form.
+    /// The error for a text, with a description of the expected form.
     pub fn new(text: &str, expected: &'static str) -> Self {
         Self {
             text: text.to_owned(),
@@ -34,8 +34,8 @@ impl Malformed {
     }
 }
 
-/// A history of the ring's log. A repair after a lost quorum may discard archived entries. The log then continues as another history, and
-/// so does the archive, from the beginning of the file in which they diverge.
+/// A history of the ring's log. A repair after a lost quorum may discard archived entries. The log and the archive then continue with
+/// another history, from the start of the file in which the two histories diverge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timeline(pub u32);
@@ -63,26 +63,26 @@ pub struct PieceName {
     pub timeline: Timeline,
     /// The file.
     pub file: FileNumber,
-    /// Its first byte in the file.
+    /// Offset of the first byte in the file.
     pub start: u64,
-    /// Its end in the file, exclusive.
+    /// End offset in the file, exclusive.
     pub end: u64,
-    /// Whether it ends with its file, after which the next one begins.
+    /// Whether the piece ends with its file, after which the next file begins.
     pub closed: bool,
 }
 
 impl PieceName {
-    /// True if it has its whole file.
+    /// True if the piece is its whole file.
     pub const fn is_whole_file(&self) -> bool {
         self.start == 0 && self.closed
     }
 
-    /// Where it begins.
+    /// The position at which the piece begins.
     pub const fn begins(&self) -> LogPlace {
         LogPlace::new(self.file, self.start)
     }
 
-    /// Where the log continues after it.
+    /// The position at which the log continues after the piece.
     pub const fn continues_at(&self) -> LogPlace {
         if self.closed {
             LogPlace::new(self.file.next(), 0)
@@ -91,7 +91,7 @@ impl PieceName {
         }
     }
 
-    /// The name of its manifest, below the ring's folder.
+    /// The name of the piece's manifest, below the ring's folder.
     pub fn manifest(&self) -> String {
         format!("{self}{MANIFEST}")
     }
@@ -101,13 +101,13 @@ impl PieceName {
         Self::of_stem(name.strip_suffix(MANIFEST)?)
     }
 
-    /// The name of its bytes' object, below the ring's folder.
+    /// The name of the object with the piece's bytes, below the ring's folder.
     pub fn object(&self) -> String {
         format!("{self}{COMPRESSED}")
     }
 
-    /// The name of its object with encrypted bytes. Each encryption yields other bytes, so each object has its own number. Concurrent
-    /// archivers of one piece, or a delayed write, then replace no object that a manifest names.
+    /// The name of an object with the piece's encrypted bytes. Each encryption yields other bytes, so each object has its own number. So
+    /// neither a concurrent archiver of the piece nor a delayed write replaces an object that a manifest names.
     pub fn encrypted_object(&self, number: u128) -> String {
         format!("{self}-{number:0NUMBER_DIGITS$x}{COMPRESSED}{ENCRYPTED}")
     }
@@ -141,7 +141,7 @@ impl PieceName {
     }
 }
 
-/// The common part of its objects' names.
+/// The common part of the names of the piece's objects.
 impl fmt::Display for PieceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -159,15 +159,15 @@ impl fmt::Display for PieceName {
     }
 }
 
-/// The begin of a pruned archive. Everything before this file, in this history and earlier ones, is no longer part of the archive, whether
-/// or not it is deleted already.
+/// The begin of a pruned archive. Everything before this file, in this history and earlier ones, is no longer part of the archive, even if
+/// it is not deleted yet.
 ///
-/// It is an object name, which never changes: of several, the last counts.
+/// The begin is stored as an object name, which never changes. If there are several, the last one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Begin {
-    /// The newest history at the time of pruning.
+    /// The newest history when the archive was pruned.
     pub timeline: Timeline,
-    /// The first file that is kept.
+    /// The first file that stays.
     pub file: FileNumber,
 }
 
@@ -196,7 +196,7 @@ pub enum Named {
     Manifest(PieceName),
     /// The bytes of a piece.
     Object(PieceName),
-    /// Where the archive begins.
+    /// The begin of the archive.
     Begin(Begin),
 }
 
@@ -209,7 +209,7 @@ impl Named {
             .or_else(|| Begin::of_name(name).map(Self::Begin))
     }
 
-    /// Its history and file.
+    /// The history and file of the object.
     pub const fn file(&self) -> (Timeline, FileNumber) {
         match self {
             Self::Manifest(piece) | Self::Object(piece) => (piece.timeline, piece.file),

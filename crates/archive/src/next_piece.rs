@@ -1,4 +1,4 @@
-//! Decides what to archive next, from the archive's names and the log. Pure.
+//! Decides what to archive next, from the archive's names and the log. Pure: does no I/O.
 
 use binlog_store::{FileNumber, LogPlace};
 
@@ -8,7 +8,7 @@ use crate::name::{PieceName, Timeline};
 /// The log of an archiving member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// Its files with their sizes in bytes, oldest first.
+    /// The log's files with their sizes in bytes, oldest first.
     pub files: Vec<(FileNumber, u64)>,
     /// End of the committed part. Every earlier file is closed and completely committed.
     pub committed: LogPlace,
@@ -19,14 +19,14 @@ pub struct Log {
 pub enum Next {
     /// Archive this piece, which continues the archive.
     Continue(PieceName),
-    /// Archive this piece after a gap: the log no longer has the range from `from` to its beginning.
+    /// Archive this piece after a gap: the log no longer has the range from `from` to the piece's start.
     AfterGap {
-        /// Where the archive ended.
+        /// The position at which the archive ended.
         from: LogPlace,
         /// The log's first piece.
         piece: PieceName,
     },
-    /// Archive this piece in a gap of the archive: the archive lost it, and the log still has it.
+    /// Archive this piece into a gap of the archive: the archive lost the bytes, and the log still has them.
     Fill(PieceName),
     /// Archive this file whole, to replace its pieces.
     Whole(PieceName),
@@ -40,7 +40,7 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
     let Some(&(first, _)) = log.files.first() else {
         return Next::Nothing;
     };
-    // Pieces before the archive's begin do not count, and would be archived repeatedly.
+    // Pieces before the archive's begin do not count, so they would be archived again and again.
     let file = archive.begin(timeline);
     let begins = LogPlace::new(file.map_or(first, |begin| begin.max(first)), 0);
     let reached = history.last().and_then(|run| run.continues_at());
@@ -60,7 +60,7 @@ pub fn next(archive: &Pieces, timeline: Timeline, log: &Log) -> Next {
     }
 }
 
-/// The piece that begins here. `None` if the log does not have it, or nothing of it is committed.
+/// The piece that begins at `from`. `None` if the log does not have it, or none of it is committed.
 pub fn piece_from(timeline: Timeline, from: LogPlace, log: &Log) -> Option<PieceName> {
     let (_, bytes) = log.files.iter().find(|(file, _)| *file == from.file)?;
     let closed = from.file < log.committed.file;
@@ -75,8 +75,8 @@ pub fn piece_from(timeline: Timeline, from: LogPlace, log: &Log) -> Option<Piece
     })
 }
 
-/// The log's part of the first gap that it can fill. A gap between two histories stays: with an earlier file, the later history would begin
-/// earlier.
+/// The log's part of the first gap that the log can fill. A gap between two histories is not filled: with an earlier file, the later
+/// history would begin earlier.
 fn in_a_gap(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName> {
     history.windows(2).find_map(|runs| {
         let (last, next) = (runs[0].pieces.last()?, runs[1].pieces.first()?);
@@ -90,7 +90,7 @@ fn in_a_gap(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName>
     })
 }
 
-/// The first closed file that the archive has in several pieces and the log still has.
+/// The first closed file that the archive has only in several pieces and the log still has.
 fn whole(history: &[Run], timeline: Timeline, log: &Log) -> Option<PieceName> {
     let mut in_parts = history.iter().flat_map(|run| &run.pieces);
     in_parts.find_map(|last| {
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(next(&archive, ONE, &log), gap);
     }
 
-    /// A storage lost acknowledged objects.
+    /// The storage lost acknowledged objects.
     #[test]
     fn gap_is_filled_from_the_log_where_possible() {
         let files = [(3, 50), (4, 60), (5, 70), (6, 90)];
@@ -196,10 +196,10 @@ mod tests {
             piece(5, 0, 70, true),
         ];
         assert_eq!(fills(&files, &archive), (rest.to_vec(), 1));
-        // Without the files purged in the meantime.
+        // Files that were purged in the meantime cannot be filled.
         assert_eq!(fills(&files[1..], &archive), (rest[1..].to_vec(), 2));
         assert_eq!(fills(&files[3..], &archive), (Vec::new(), 2));
-        // After a later history begins, none of its pieces is added before its first file.
+        // After a later history begins, no piece of it is added before its first file.
         let of_two = [
             piece(3, 0, 20, false),
             PieceName {
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(nothing, Next::Nothing);
     }
 
-    /// More was deleted than was pruned.
+    /// More objects were deleted than were pruned.
     #[test]
     fn empty_pruned_archive_continues_at_its_begin() {
         let mut archive = Pieces::default();
@@ -239,7 +239,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any log and archive, all committed bytes are archived, one piece for each closed file, in one run if nothing was purged.
+        /// For any log and archive, all committed bytes are archived. Each closed file is one piece, and there is one run if nothing was
+        /// purged.
         #[test]
         fn everything_committed_is_archived(
             sizes in prop::collection::vec(10u64..90, 1..6),

@@ -17,14 +17,14 @@ use crate::retention::{
 };
 use crate::storage::{Listing, Storage, StorageError};
 
-/// Most manifests read per kind of deletable object. The rest waits for the next survey.
+/// Maximum number of manifests read per kind of deletable object. The other objects wait for the next pruning.
 const MOST_MANIFESTS: usize = 256;
 
-/// Most time that the clock may be ahead of the archive's newest object, more than the retention of replaced pieces. A clock that jumps
-/// ahead would otherwise delete everything.
+/// Maximum time by which the clock may be ahead of the archive's newest object. It is longer than the retention of replaced pieces. Without
+/// this limit, a clock that jumps ahead would delete everything.
 const LATEST: Duration = Duration::from_secs(2 * 24 * 3600);
 
-/// Why an archive is not pruned. Nothing is lost.
+/// Why an archive is not pruned. Nothing was lost.
 #[derive(Debug, thiserror::Error)]
 pub enum PruneError {
     /// A storage request failed.
@@ -44,7 +44,7 @@ pub struct Pruner {
 }
 
 impl Pruner {
-    /// For a member, which has its ring's id, or without a ring.
+    /// Creates a pruner: `by` is the ring and the pruning member, or `None` for a caller that does not know the ring.
     pub fn new(storage: Storage, by: Option<(RingId, MemberId)>) -> Self {
         Self {
             storage,
@@ -53,8 +53,8 @@ impl Pruner {
         }
     }
 
-    /// Selects deletable objects, without deleting any. If `now` is days ahead of the newest object by the storage's clock, it is replaced
-    /// by that object's time plus two days.
+    /// Selects deletable objects, without deleting any. If `now` is more than two days later than the newest object by the storage's clock,
+    /// that object's time plus two days is used instead.
     ///
     /// # Errors
     /// When the storage cannot be read, or the archive belongs to another ring.
@@ -65,7 +65,7 @@ impl Pruner {
         if let Some(latest) = newest.map(|newest| newest + LATEST)
             && let Ok(ahead) = now.duration_since(latest)
         {
-            // The same by a clock that is slower by this time.
+            // The time limit moves back by the same amount.
             let ahead = u64::try_from(ahead.as_micros()).unwrap_or(u64::MAX);
             keep.since_us = keep.since_us.map(|since| since.saturating_sub(ahead));
             now = latest;
@@ -100,7 +100,7 @@ impl Pruner {
     }
 }
 
-/// The files of an archive's log up to the first kept one, with the ages of the oldest.
+/// The files of an archive's log up to the first file that stays, with the ages of the oldest ones.
 async fn ages(
     log: &mut ArchivedLog,
     listing: &Listing,
@@ -159,7 +159,7 @@ async fn manifest(log: &mut ArchivedLog, piece: PieceName) -> Result<Option<Mani
 
 /// Deletable objects, deleted step by step.
 pub struct Pruning {
-    /// Knows the ring's id, if there is a log.
+    /// Contains the ring's id, if there is a log.
     pruner: Pruner,
     /// The whole plan, including completed steps.
     pub plan: Plan,
@@ -174,7 +174,7 @@ impl Pruning {
         self.done == self.plan.acts.len()
     }
 
-    /// Does at most `at_most` further steps, and returns the number of objects deleted.
+    /// Performs at most `at_most` further steps; returns the number of deleted objects.
     ///
     /// # Errors
     /// When a step fails or its outcome is unknown. The next call retries it.
@@ -194,7 +194,8 @@ impl Pruning {
         Ok(deleted)
     }
 
-    /// Objects deleted after this are no longer part of the archive, so the begin must be stored first.
+    /// Stores the archive's new begin. This must precede the deletions: the objects deleted afterwards are then no longer part of the
+    /// archive.
     async fn write(&self, begin: Begin) -> Result<(), PruneError> {
         #[derive(Serialize)]
         struct Pruned {
@@ -203,7 +204,7 @@ impl Pruning {
             history: u32,
             begins: String,
             pruned_by: Option<MemberId>,
-            /// In seconds since 1970.
+            /// Time of the pruning in seconds since 1970.
             pruned_at: u64,
         }
         let since = self.now.duration_since(SystemTime::UNIX_EPOCH);

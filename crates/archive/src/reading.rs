@@ -1,4 +1,4 @@
-//! Reads an archive's pieces and log files, and verifies all of them.
+//! Reads an archive's pieces and log files, and verifies everything.
 
 use std::io::Write;
 
@@ -15,19 +15,19 @@ use crate::name::{LOG_FOLDER, PieceName, Timeline};
 use crate::sealed::{SealError, unseal};
 use crate::storage::{Listing, Storage, StorageError};
 
-/// Why a piece cannot be read or is damaged.
+/// Why a piece cannot be read, or what is damaged in it.
 #[derive(Debug, thiserror::Error)]
 pub enum PieceFault {
     /// A storage request failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Its manifest is unusable.
+    /// The piece's manifest is unusable.
     #[error("{0}")]
     Manifest(#[from] ManifestError),
-    /// Its bytes do not match its manifest, or cannot be written here.
+    /// The piece's bytes do not match its manifest, or the caller cannot write them.
     #[error("{0}")]
     Seal(#[from] SealError),
-    /// It does not continue the previous piece.
+    /// The piece does not continue the previous one.
     #[error("it does not follow {0}: {1}")]
     Chain(PieceName, &'static str),
 }
@@ -42,12 +42,12 @@ impl PieceFault {
         }
     }
 
-    /// True if one of its objects is missing.
+    /// True if an object of the piece is missing.
     pub fn is_missing(&self) -> bool {
         matches!(self.of_storage(), Some(StorageError::NotFound(_)))
     }
 
-    /// Whether none of the given identities decrypts it; its contents remain unknown.
+    /// True if no given identity decrypts the piece, so that its contents are unknown.
     pub fn lacks_an_identity(&self) -> bool {
         use EncryptionError::{NoIdentity, OtherRecipients};
         matches!(
@@ -57,22 +57,23 @@ impl PieceFault {
     }
 }
 
-/// An archive, by its object names.
+/// The log in an archive, listed by object names.
 #[derive(Clone)]
 pub struct ArchivedLog {
     storage: Storage,
     ring: Option<RingId>,
     identities: Identities,
-    /// Its history.
+    /// The history that is read.
     pub timeline: Timeline,
-    /// Its runs in order, separated by gaps.
+    /// The runs of the history in order, separated by gaps.
     pub runs: Vec<Run>,
-    /// Where the pruned archive begins; `None` if it was never pruned.
+    /// The begin of a pruned archive; `None` if it was never pruned.
     pub begins: Option<LogPlace>,
 }
 
 impl ArchivedLog {
-    /// Lists the newest history of an archive; `None` if it is empty. Without `ring`, the first manifest read determines it.
+    /// Lists the newest history of an archive; `None` if the archive is empty. If `ring` is not given, the first manifest that is read
+    /// determines it.
     ///
     /// # Errors
     /// When the storage cannot be listed.
@@ -84,7 +85,7 @@ impl ArchivedLog {
         Ok(Self::of_listing(storage, ring, &listing))
     }
 
-    /// Its pieces, in order.
+    /// The pieces of the history, in order.
     pub fn pieces(&self) -> impl Iterator<Item = PieceName> + '_ {
         self.runs.iter().flat_map(|run| &run.pieces).copied()
     }
@@ -104,7 +105,7 @@ impl ArchivedLog {
         })
     }
 
-    /// Decrypts with these identities.
+    /// Uses these identities to decrypt pieces.
     #[must_use]
     pub fn with_identities(mut self, identities: Identities) -> Self {
         self.identities = identities;
@@ -116,8 +117,8 @@ impl ArchivedLog {
         self.ring
     }
 
-    /// The range missing before its first piece, given that piece's manifest. `None` if the archive was pruned up to there, or was never
-    /// archived before it.
+    /// The range that is missing before the first piece, given that piece's manifest. `None` if the archive was pruned up to there, or
+    /// begins there.
     pub fn missing_before(&self, first: &Manifest) -> Option<(LogPlace, LogPlace)> {
         let begun = first.piece.begins();
         let from = match self.begins {
@@ -127,7 +128,7 @@ impl ArchivedLog {
         (from < begun).then_some((from, begun))
     }
 
-    /// True if a piece was deleted intentionally since the listing: replaced by a whole file, or pruned.
+    /// True if a piece was deleted intentionally since the listing: a whole file replaces it, or it was pruned.
     ///
     /// # Errors
     /// When the storage cannot be read.
@@ -152,10 +153,11 @@ impl ArchivedLog {
         Ok(manifest)
     }
 
-    /// Reads the bytes of a piece into `to`, which is returned. Verifies them, and that they follow the previous piece, if that was read.
+    /// Reads the bytes of a piece into `to`, which is returned. Verifies the bytes. If the previous piece was read, also verifies that this
+    /// one follows it.
     ///
     /// # Errors
-    /// [`PieceFault`]; the written bytes are unusable then.
+    /// [`PieceFault`]; the written bytes are then unusable.
     pub async fn read<W: Write + Send + 'static>(
         &self,
         manifest: &Manifest,
@@ -187,7 +189,7 @@ impl ArchivedLog {
     }
 }
 
-/// Whether a manifest continues another whose piece ends where its own begins.
+/// Checks that a manifest continues the manifest of the piece that ends where its own piece begins.
 fn follows(manifest: &Manifest, before: &Manifest) -> Result<(), PieceFault> {
     let differs = |what| Err(PieceFault::Chain(before.piece, what));
     if manifest.gtids_before != before.gtids_after() {
@@ -198,7 +200,7 @@ fn follows(manifest: &Manifest, before: &Manifest) -> Result<(), PieceFault> {
     {
         return differs("its first entry is not the next one");
     }
-    // A piece may name another one with the same end, which a whole file has replaced.
+    // A piece may refer to another piece with the same end, which a whole file has replaced.
     if manifest.contradicts(before) {
         return differs("it names a manifest with another SHA-256");
     }

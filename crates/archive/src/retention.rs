@@ -1,8 +1,8 @@
-//! Decides what of an archive to delete and in which order, from names and manifests. Pure.
+//! Decides what to delete from an archive and in which order, from names and manifests. Pure: does no I/O.
 //!
-//! Two kinds are deleted: pieces replaced by a whole file, and files before the retention limit. The archive's new begin ([`Begin`]) is
-//! written before any of these files is deleted. A reader in between, or after an interruption, sees an archive that begins later, and
-//! ignores the remaining files.
+//! Two kinds of objects are deleted: pieces that a whole file replaces, and files before the retention limit. The archive's new begin
+//! ([`Begin`]) is written before any file is deleted. If a reader lists the archive during or after an interrupted pruning, the archive
+//! begins later for it, and it ignores the remaining files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -16,9 +16,9 @@ use crate::manifest::{Manifest, Object};
 use crate::name::{Begin, Named, PieceName, Timeline};
 use crate::storage::Listing;
 
-/// Retention of replaced pieces: by then, readers with an older listing and delayed writes are done.
+/// Retention of replaced pieces. After this time, no reader uses an older listing, and no delayed write is pending.
 pub const GRACE: Duration = Duration::from_secs(24 * 3600);
-/// Newest files that always stay: the last one may have no entry, and an archiver then needs the one before.
+/// Number of newest files that always stay. The last file may have no entry, and an archiver then needs the previous one.
 const ALWAYS_KEPT: usize = 2;
 
 /// What to keep.
@@ -26,15 +26,15 @@ const ALWAYS_KEPT: usize = 2;
 pub struct Keep {
     /// Keep transactions committed after this moment, in microseconds since 1970; `None`: all.
     pub since_us: Option<u64>,
-    /// Keep this many of the newest base backups and the log after them; `None`: all those within the time limit.
+    /// Keep this many of the newest base backups and the log after them; `None`: all backups within the time limit.
     pub base_backups: Option<usize>,
-    /// For each kept backup, its transactions: everything after them is kept, too.
+    /// For each kept backup, its transactions. All later transactions are kept, too.
     pub after: Vec<GtidSet>,
 }
 
 impl Keep {
-    /// Keeps transactions committed within this time before now; `None`: all. In addition keeps this many of the newest base backups,
-    /// whatever their age; without a time, nothing older than these.
+    /// Keeps transactions committed within this time before now; `None`: all. Also keeps this many of the newest base backups, whatever
+    /// their age. If only the number of backups is given, nothing older than these backups is kept.
     pub fn for_the_last(
         time: Option<Duration>,
         base_backups: Option<usize>,
@@ -47,15 +47,15 @@ impl Keep {
         }
     }
 
-    /// Transactions committed before this moment (microseconds since 1970) may be deleted unless a backup needs them; `None`: none may. If
-    /// a number of backups is configured and one exists, only the backups decide.
+    /// Transactions committed before this moment, in microseconds since 1970, may be deleted unless a backup needs them; `None`: none may
+    /// be deleted. If only a number of backups is configured and a backup exists, the backups alone decide.
     pub(crate) fn until_us(&self) -> Option<u64> {
         let by_number = self.base_backups.filter(|_| !self.after.is_empty());
         self.since_us.or(by_number.map(|_| u64::MAX))
     }
 }
 
-/// In microseconds since 1970; 0 for earlier times.
+/// Microseconds since 1970; 0 for earlier times.
 fn micros(time: Option<SystemTime>) -> u64 {
     let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
     since.map_or(0, |since| {
@@ -63,19 +63,19 @@ fn micros(time: Option<SystemTime>) -> u64 {
     })
 }
 
-/// A file of the newest history, as far as known.
+/// What is known about a file of the newest history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileAge {
     /// The file.
     pub file: FileNumber,
-    /// Time of its last commit, in microseconds since 1970; `None` if unknown.
+    /// Time of the file's last commit, in microseconds since 1970; `None` if unknown.
     pub last_us: Option<u64>,
-    /// The GTIDs of the log before it; `None` if unknown.
+    /// The GTIDs of the log before the file; `None` if unknown.
     pub gtids_before: Option<GtidSet>,
 }
 
-/// Upper bound for a piece's last commit, in microseconds since 1970: the median of three clocks, of which one may be wrong (the primary's,
-/// the archiving member's, the storage's). Without a transaction, the later of two clocks.
+/// Upper bound for a piece's last commit, in microseconds since 1970. It is the median of three clocks: the primary's, the archiving
+/// member's and the storage's. So one of them may be wrong. For a piece without a transaction, it is the later of the last two.
 pub fn committed_by(manifest: &Manifest, written: SystemTime) -> u64 {
     let committed = manifest.committed_to_us.unwrap_or(u64::MAX);
     let archived = manifest.archived_at.saturating_mul(1_000_000);
@@ -84,8 +84,9 @@ pub fn committed_by(manifest: &Manifest, written: SystemTime) -> u64 {
     clocks[1]
 }
 
-/// The archive's new first file, if later than the first of `files`, which are all files of the newest history, in order. Unknown ages do
-/// not block: the log is in commit order, so every file before a deletable one may be deleted as well.
+/// Returns the archive's new first file, if it is later than the first of `files`. `files` are all files of the newest history, in order. A
+/// file of unknown age does not prevent the deletion of later files: the log is in commit order, so every file before a deletable one is
+/// deletable, too.
 pub fn may_begin_with(files: &[FileAge], keep: &Keep) -> Option<FileNumber> {
     let since = keep.until_us()?;
     let mut begin = None;
@@ -109,7 +110,7 @@ pub fn may_begin_with(files: &[FileAge], keep: &Keep) -> Option<FileNumber> {
 /// One idempotent step of pruning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Record that the archive begins there.
+    /// Record that the archive begins at this file.
     Begin(Begin),
     /// Delete the object of this name.
     Delete(String),
@@ -118,18 +119,18 @@ pub enum Act {
 /// Number and size of objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Amount {
-    /// How many.
+    /// Number of objects.
     pub objects: u64,
-    /// Their size in the storage.
+    /// Total size of the objects in the storage.
     pub bytes: u64,
 }
 
-/// The steps, in order. After an interruption at any step, the archive is still consistent.
+/// The steps of a pruning, in order. After an interruption at any step, the archive is consistent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The steps.
     pub acts: Vec<Act>,
-    /// Where the archive begins afterwards; `None` if it was never pruned.
+    /// The first file of the archive afterwards; `None` if the archive was never pruned.
     pub begins: Option<FileNumber>,
     /// Pieces replaced by whole files.
     pub replaced: Amount,
@@ -140,7 +141,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Deletes these base backups first, each manifest before its data: a backup with a manifest is complete.
+    /// Adds the deletion of these base backups before all other steps. Each manifest is deleted before its data, because a backup with a
+    /// manifest must be complete.
     #[must_use]
     pub fn without(mut self, bases: &[&BaseManifest]) -> Self {
         let names = bases.iter().flat_map(|base| {
@@ -158,8 +160,8 @@ impl Plan {
     }
 }
 
-/// Plans the pruning of an archive with these objects and this new begin. `wholes` are the whole files' objects, by their manifests. Only
-/// those stored with the right size replace anything.
+/// Plans the pruning of an archive with these objects and this new begin. `wholes` are the objects of whole files, from their manifests. A
+/// whole file replaces its pieces only if its object is stored with the right size.
 pub fn plan(
     listing: &Listing,
     wholes: &BTreeMap<PieceName, Object>,
@@ -194,7 +196,7 @@ pub fn plan(
     plan
 }
 
-/// Whole files of some age that coexist with more of the same file: pieces that they replace, or another object.
+/// Whole files, older than [`GRACE`], that have further objects of the same file next to them: pieces that they replace, or another object.
 pub fn that_replace(listing: &Listing, now: SystemTime) -> Vec<PieceName> {
     let archive = Objects::of(listing);
     let pieces = Pieces::of_names(listing.keys());
@@ -207,7 +209,7 @@ pub fn that_replace(listing: &Listing, now: SystemTime) -> Vec<PieceName> {
             *objects.entry(named.file()).or_default() += names.len();
         }
     }
-    // The first two are its manifest and its object.
+    // The first two objects are the whole file's manifest and its bytes.
     let has_more = |of: &(Timeline, FileNumber)| objects.get(of) > Some(&2);
     let replacing = wholes.into_iter().filter(|(of, _)| has_more(of));
     (replacing.map(|(_, whole)| whole))
@@ -215,7 +217,7 @@ pub fn that_replace(listing: &Listing, now: SystemTime) -> Vec<PieceName> {
         .collect()
 }
 
-/// A listing, by object kind.
+/// A listing, grouped by the kind of object.
 struct Objects<'a> {
     listing: &'a Listing,
     named: BTreeMap<Named, Vec<&'a str>>,
@@ -244,14 +246,14 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// True if it is so old that no reader uses an older listing with it, and no writer is still writing it.
+    /// True if the object is so old that no reader uses a listing from before it, and no writer is still writing it.
     fn is_old(&self, name: &str, now: SystemTime) -> bool {
         let written = self.listing.get(name).map(|listed| listed.written);
         let age = written.and_then(|written| now.duration_since(written).ok());
         age.is_some_and(|age| age >= GRACE)
     }
 
-    /// Pieces replaced by whole files, each manifest first, so that no manifest exists without its bytes.
+    /// The pieces that whole files replace. Each manifest comes first, so that no manifest exists without its bytes.
     fn replaced(
         &self,
         wholes: &BTreeMap<PieceName, Object>,
@@ -292,7 +294,7 @@ impl<'a> Objects<'a> {
         replaced
     }
 
-    /// Objects before a file in any history, oldest first, and last the archive's earlier begins.
+    /// The objects of all files before `begins`, in any history, oldest first; then the archive's earlier begins.
     fn before(&self, begins: FileNumber) -> Vec<&'a str> {
         let named = self.named.iter();
         let mut expired: Vec<_> = named.filter(|(named, _)| named.file().1 < begins).collect();
@@ -305,11 +307,12 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// Base backups that may be deleted, oldest first. Every moment since `since_us` (microseconds since 1970) stays restorable: backups since
-/// then stay, and the newest older one. The `newest` ones stay as well. With neither limit, all stay; the newest always stays.
+/// Base backups that may be deleted, oldest first. Every moment since `since_us` (microseconds since 1970) stays restorable: the backups
+/// since then stay, and the newest backup before them. The `newest` backups stay as well. Without any limit, all backups stay; the newest
+/// one always stays.
 ///
-/// Backups with data in the archive are compared only with each other, since a restore needs one of them. A registered one also expires by
-/// both kinds, so that the log is not kept for a backup that the operator has long deleted.
+/// A backup with data in the archive is compared only with other such backups, because a restore needs one of them. A registered backup
+/// also expires by comparison with both kinds. So the log is not kept for a backup that the operator deleted long ago.
 pub fn may_go(
     bases: &[BaseManifest],
     since_us: Option<u64>,
@@ -326,11 +329,11 @@ pub fn may_go(
     in_order
 }
 
-/// How many of these may be deleted, oldest first.
+/// Returns how many of these backups may be deleted, starting with the oldest.
 fn go(in_order: &[&BaseManifest], since_us: Option<u64>, newest: Option<usize>) -> usize {
     let is_young =
         |since: u64| move |base: &&BaseManifest| base.ended_at.saturating_mul(1_000_000) >= since;
-    // With a time limit, one more: transactions committed between it and the next backup need it.
+    // With a time limit, one more backup stays: transactions committed between the limit and the next backup need it.
     let by_time = since_us.map(|since| {
         let first_young = in_order.iter().position(is_young(since));
         first_young.unwrap_or(in_order.len()).saturating_sub(1)
@@ -381,10 +384,10 @@ mod tests {
     fn expired_files_may_be_deleted() {
         let all = "1@10 2@20 3@30 4@40 5@50";
         for (files, since, after, expected) in [
-            // Everything is kept.
+            // Nothing expires without a time limit.
             (all, None, &[][..], None),
             (all, None, &[40], None),
-            // The second file has commits of the hour from which everything is kept.
+            // The second file has commits at the time limit.
             (all, Some(20), &[], Some(2)),
             (all, Some(21), &[], Some(3)),
             (all, Some(10), &[], None),
@@ -394,21 +397,21 @@ mod tests {
             ("1@10 2@20", Some(1000), &[], None),
             ("1@10", Some(1000), &[], None),
             ("", Some(1000), &[], None),
-            // A backup needs the files after it: the older of the two decides.
+            // A backup needs the files after it: the earlier of backup and time limit decides.
             (all, Some(1000), &[20], Some(3)),
             (all, Some(1000), &[25], Some(3)),
             (all, Some(1000), &[40, 20], Some(3)),
             (all, Some(21), &[40], Some(3)),
             (all, Some(1000), &[5], None),
             (all, Some(1000), &[0], None),
-            // A file of unknown age is deleted with a later one, not alone.
+            // A file of unknown age is deleted with a later file, but not alone.
             ("1@? 2@20 3@30 4@40 5@50", Some(21), &[], Some(3)),
             ("1@10 2@? 3@30 4@40 5@50", Some(21), &[], Some(2)),
             ("1@10 2@? 3@30 4@40 5@50", Some(31), &[], Some(4)),
             ("1@? 2@? 3@? 4@? 5@?", Some(1000), &[], None),
-            // A missing file is a gap, which does not block.
+            // A missing file is a gap, which does not prevent pruning.
             ("1@10 3@30 4@40 5@50", Some(21), &[], Some(3)),
-            // A clock was ahead temporarily.
+            // A clock was ahead for one file.
             ("1@10 2@900 3@30 4@40 5@50", Some(100), &[], Some(2)),
         ] {
             let keep = Keep {
@@ -442,7 +445,7 @@ mod tests {
         };
         assert_eq!(begin(None, &[25, 40]), Some(number(3)));
         assert_eq!(begin(None, &[5]), None);
-        // No backup exists yet, and everything may be needed.
+        // As long as no backup exists, the whole log may be needed.
         assert_eq!(begin(None, &[]), None);
         assert_eq!(begin(Some(15 * HOUR), &[25, 40]), Some(number(2)));
     }
@@ -529,7 +532,7 @@ mod tests {
         listing(text.split_whitespace().flat_map(both))
     }
 
-    /// As their manifests name them.
+    /// The objects of whole files, as their manifests name them.
     fn wholes(listing: &Listing) -> BTreeMap<PieceName, Object> {
         let wholes = that_replace(listing, now()).into_iter();
         wholes
@@ -570,12 +573,12 @@ mod tests {
         let mut cut = archive.clone();
         cut.get_mut(&piece("1/1:0-50!").object()).unwrap().bytes = 50;
         assert_eq!(none(&cut, now()), []);
-        // A delayed write: neither the manifest nor its bytes are deleted before the other one may be.
+        // After a delayed write of the manifest, the manifest and its bytes stay until both may be deleted.
         let mut late = archive.clone();
         late.get_mut(&piece("1/1:0-30").manifest()).unwrap().written = now();
         let done = plan(&late, &wholes, None, now());
         assert_eq!(deleted(&done), both("1/1:30-50!"));
-        // Its clock is ahead of ours.
+        // The storage's clock is ahead of this host's.
         assert_eq!(none(&archive, NOW - GRACE), []);
     }
 
@@ -622,7 +625,7 @@ mod tests {
         };
         assert_eq!((done.begins, done.expired), (Some(number(3)), expired));
 
-        // Pruning stopped after that, and continues.
+        // Pruning was stopped after the begin was written, and continues.
         let mut stopped = archive.clone();
         stopped.extend(listing([begin.name()]));
         for begin in [None, Some(number(2)), Some(number(3))] {
@@ -630,7 +633,7 @@ mod tests {
             assert_eq!(deleted(&done), expected);
             assert_eq!(done.acts.len(), expected.len());
         }
-        // The former begin is deleted together with, and after, the files before the next one.
+        // The former begin is deleted after the files before the next begin.
         let done = plan(&stopped, &BTreeMap::new(), Some(number(4)), now());
         assert_eq!(deleted(&done).last(), Some(&begin.name().as_str()));
     }
@@ -649,7 +652,7 @@ mod tests {
         assert_eq!(deleted(&done), expected);
     }
 
-    /// A file archived in parts, some of which are replaced.
+    /// Files that were archived in parts; some of the parts were replaced.
     fn files() -> impl Strategy<Value = Vec<(bool, bool)>> {
         prop::collection::vec((any::<bool>(), any::<bool>()), 1..6)
     }
@@ -681,7 +684,7 @@ mod tests {
             }
             let mut left = listing(&names);
             let newest = Pieces::of_names(left.keys()).newest().unwrap();
-            // A begin is always one of its files.
+            // The begin is always one of the archive's files.
             let last = files.len() as u64;
             for begin in [begin, again] {
                 let begin = (1..=last).contains(&begin).then(|| number(begin));
@@ -742,7 +745,7 @@ mod tests {
 
     #[test]
     fn backups_within_the_retention_stay() {
-        // In any order.
+        // The backups are listed in any order.
         let all = [30, 10, 50, 20, 40];
         // Backups, time limit, count limit, and the deletable ones.
         type Case<'a> = (&'a [u64], Option<u64>, Option<usize>, &'a [u64]);
@@ -758,7 +761,7 @@ mod tests {
             (&all, None, Some(2), &[10, 20, 30]),
             (&all, None, Some(9), &[]),
             (&all, None, Some(0), &[10, 20, 30, 40]),
-            // The limit that keeps more wins.
+            // If both limits are given, the one that keeps more decides.
             (&all, Some(35), Some(4), &[10]),
             (&all, Some(1000), Some(2), &[10, 20, 30]),
             (&[7], Some(1000), Some(0), &[]),
@@ -792,7 +795,7 @@ mod tests {
             (&[10], &[20, 30, 40], None, Some(2), &[20]),
             (&[10, 15], &[20, 30], None, Some(1), &[10, 20]),
             (&[10, 15], &[20, 30], Some(25), None, &[10]),
-            // The operator has deleted these.
+            // The operator has deleted the registered backups.
             (&[20, 30, 40], &[10], Some(35), None, &[10, 20]),
             (&[20, 30, 40], &[10, 15], None, Some(2), &[10, 15, 20]),
             (&[], &[10, 20], Some(1000), Some(0), &[10]),

@@ -1,7 +1,7 @@
-//! A piece as an object: one zstd frame, which `zstd -d` unpacks without this program, after `age -d` if it is encrypted. Written and read
-//! in one pass of bounded memory, with both hashes.
+//! A piece as an object: one zstd frame, which `zstd -d` unpacks without this program, after `age -d` if it is encrypted. It is written and
+//! read in one pass of bounded memory, which also computes both hashes.
 //!
-//! The frame of an encrypted object is followed by a skippable one, with the SHA-256 of the log's bytes.
+//! In an encrypted object, a skippable frame with the SHA-256 of the log's bytes follows the first frame.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -12,11 +12,11 @@ use crate::encryption::{Encryption, EncryptionError, Identities, Recipients, Sea
 use crate::manifest::{Manifest, Object};
 use crate::name::PieceName;
 
-/// zstd's own default.
+/// The default level of zstd.
 pub(crate) const LEVEL: i32 = 3;
 const CHUNK_BYTES: usize = 256 << 10;
-/// Log2 of the largest window accepted: 8 MiB, which every decoder must support (RFC 8878). This program's frames need at most 2 MiB. zstd
-/// alone allows 128 MiB, on request of a few header bytes.
+/// Binary logarithm of the largest accepted window: 8 MiB, which every decoder must support (RFC 8878). This program's frames need at most
+/// 2 MiB. Without the limit, a few header bytes could make zstd allocate 128 MiB.
 pub(crate) const MOST_WINDOW_LOG: u32 = 23;
 /// The magic number of a skippable zstd frame, and its size.
 const SKIPPABLE: [u8; 8] = [0x57, 0x2a, 0x4d, 0x18, 32, 0, 0, 0];
@@ -24,27 +24,27 @@ const SKIPPABLE: [u8; 8] = [0x57, 0x2a, 0x4d, 0x18, 32, 0, 0, 0];
 /// Why a piece cannot be stored, or an object does not match its manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// The bytes cannot be read, or this program did not compress them.
+    /// The bytes cannot be read, or are not in this program's compressed format.
     #[error(transparent)]
     Io(io::Error),
     /// The bytes cannot be written.
     #[error(transparent)]
     Write(io::Error),
-    /// They cannot be decrypted.
+    /// The bytes cannot be decrypted.
     #[error(transparent)]
     Encryption(#[from] EncryptionError),
-    /// They are not a piece of a log.
+    /// The bytes are not a piece of a log.
     #[error(transparent)]
     Contents(#[from] ContentsError),
-    /// Their number differs from the piece's.
+    /// The number of bytes differs from the piece's size.
     #[error("{found} bytes of it were read, and the piece has {expected}")]
     Size {
         /// The piece's size.
         expected: u64,
-        /// Bytes read: all of them, or more than the piece has.
+        /// Number of bytes read. If it exceeds the piece's size, there may be more bytes.
         found: u64,
     },
-    /// Their SHA-256 differs from the archived one.
+    /// The SHA-256 of the bytes differs from the archived one.
     #[error("its bytes are not those that were archived: their SHA-256 is {found}, not {expected}")]
     Changed {
         /// SHA-256 of the archived bytes.
@@ -69,17 +69,17 @@ impl From<io::Error> for SealError {
     }
 }
 
-/// An object to be made.
+/// An object to be created.
 #[derive(Debug, Clone)]
 pub struct NewObject {
     piece: PieceName,
-    /// Its name, below the ring's folder.
+    /// The object's name, below the ring's folder.
     pub name: String,
     recipients: Option<Recipients>,
 }
 
 impl NewObject {
-    /// The object of a piece, encrypted for these recipients, if any.
+    /// The object of a piece. If there are recipients, the object is encrypted for them.
     pub fn of(piece: PieceName, recipients: Option<Recipients>) -> Self {
         let name = match recipients {
             None => piece.object(),
@@ -96,7 +96,7 @@ impl NewObject {
 /// Reads a piece of the log and writes its object.
 ///
 /// # Errors
-/// When either fails, or the bytes are not that piece.
+/// When reading or writing fails, or the bytes are not that piece.
 pub fn seal(
     new: NewObject,
     from: impl Read,
@@ -104,7 +104,7 @@ pub fn seal(
 ) -> Result<(Contents, Object), SealError> {
     let to = Sealing::of(Hashed::new(to), new.recipients.as_ref())?;
     let mut encoder = zstd::stream::write::Encoder::new(to, LEVEL)?;
-    // The frame contains its size, and a checksum for manual unpacking.
+    // The frame contains its size and a checksum for manual unpacking.
     encoder.set_pledged_src_size(Some(new.piece.end.saturating_sub(new.piece.start)))?;
     encoder.include_checksum(true)?;
     let contents = pass(new.piece, from, &mut encoder)?;
@@ -125,10 +125,10 @@ pub fn seal(
     Ok((contents, object))
 }
 
-/// Reads the object of a manifest, writes the piece of the log, and verifies all of it.
+/// Reads the object of a manifest, writes the piece of the log, and verifies everything.
 ///
 /// # Errors
-/// When either fails, the object does not match the manifest, or these identities do not decrypt it. The written bytes are unusable then.
+/// When reading or writing fails, the object does not match the manifest, or no identity decrypts it. The written bytes are then unusable.
 pub fn unseal(
     manifest: &Manifest,
     identities: &Identities,
@@ -148,7 +148,7 @@ pub fn unseal(
     let expected = manifest.object.sha256;
     let contents = match unpacked {
         Ok(contents) => contents,
-        // Altered recipients look like other recipients, and a replaced object may have other recipients.
+        // If no identity matches, the object may also be damaged or replaced. So its hash is checked first.
         Err(SealError::Encryption(error)) if error != EncryptionError::NoIdentity => {
             let (_, found) = object.finish_reading()?;
             assert_is(expected, found)?;
@@ -200,7 +200,7 @@ fn decrypt(
     let decoder = zstd::stream::read::Decoder::with_buffer(plain)?;
     let (contents, rest) = unpack(decoder.single_frame(), piece, to)?;
     let mut trailer = Vec::new();
-    // One byte more, to detect excess bytes.
+    // One more byte than expected is read, to detect excess bytes.
     let most = SKIPPABLE.len() as u64 + 32 + 1;
     rest.take(most).read_to_end(&mut trailer)?;
     let archived = trailer.strip_prefix(&SKIPPABLE);
@@ -211,7 +211,7 @@ fn decrypt(
 }
 
 /// Copies a piece of the log and returns its contents. Never copies more bytes than the piece has: a few compressed bytes may unpack to
-/// more than a disk holds.
+/// more than the disk can store.
 fn pass(piece: PieceName, mut from: impl Read, mut to: impl Write) -> Result<Contents, SealError> {
     let expected = piece.end.saturating_sub(piece.start);
     let mut found = 0;
@@ -261,14 +261,14 @@ impl<T> Hashed<T> {
         self.sha256.update(bytes);
     }
 
-    /// The inner value, the number of bytes, and their SHA-256.
+    /// Returns the inner value, the number of bytes, and their SHA-256.
     pub(crate) fn into_parts(self) -> (T, u64, Hash) {
         (self.inner, self.bytes, Hash(self.sha256.finalize().into()))
     }
 }
 
 impl<T: Read> Hashed<T> {
-    /// Reads the rest, which belongs to the object as well.
+    /// Reads the rest of the stream, which belongs to the object as well.
     pub(crate) fn finish_reading(mut self) -> io::Result<(u64, Hash)> {
         io::copy(&mut self, &mut io::sink())?;
         let (_, bytes, sha256) = self.into_parts();
@@ -307,12 +307,13 @@ mod tests {
     use super::*;
     use crate::name::Timeline;
 
-    /// Encodes log2 of a window for a frame header.
+    /// Encodes the binary logarithm of a window size for a frame header.
     const fn window(log: u8) -> u8 {
         (log - 10) << 3
     }
 
-    /// A zstd frame with this window and no size: some bytes, then `blocks` blocks of 128 KiB of zeros in four bytes each.
+    /// A zstd frame with this window and no size. It contains some bytes, then `blocks` blocks of 128 KiB of zeros, each encoded in four
+    /// bytes.
     fn frame(window: u8, bytes: &[u8], blocks: usize) -> Vec<u8> {
         const RAW: u32 = 0;
         const REPEATED: u32 = 1 << 1;

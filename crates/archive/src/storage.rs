@@ -1,7 +1,7 @@
 //! Storage of an archive: object storage (Amazon S3 and compatible services, Google, Azure) or a directory.
 //!
-//! Written data are durable when the call returns: the services guarantee it, and a directory is synced. Every call has a timeout. Error
-//! messages of a service or the library are stripped of secrets.
+//! Written data is durable when the call returns: the services guarantee it, and a directory is synced. Every call has a timeout. Secrets
+//! are removed from the error messages of a service or of the library.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,13 +20,13 @@ use url::Url;
 use crate::storage_settings::without_secrets;
 pub use crate::storage_settings::{StorageError, StorageSettings};
 
-/// Part size of larger objects, which is an upload's memory use. Services allow 10,000 parts.
+/// Part size of larger objects, in bytes. An upload needs this much memory. Services allow 10,000 parts.
 const PART_BYTES: usize = 8 << 20;
 
 /// An object in a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
-    /// Its size.
+    /// The object's size in bytes.
     pub bytes: u64,
     /// Time of the write, by the storage's clock.
     pub written: SystemTime,
@@ -35,7 +35,7 @@ pub struct Listed {
 /// Objects by name, below the ring's folder.
 pub type Listing = BTreeMap<String, Listed>;
 
-/// The folder of one ring in a storage. Cheap to clone.
+/// The folder of one ring in a storage. Cloning is cheap.
 #[derive(Clone)]
 pub struct Storage {
     objects: Arc<dyn ObjectStore>,
@@ -46,7 +46,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Opens it without a request: the first call shows whether the storage answers.
+    /// Opens the storage without a request. Only the first call shows whether the storage answers.
     ///
     /// # Errors
     /// When this program does not support the URL or an option, or the directory does not exist.
@@ -58,7 +58,7 @@ impl Storage {
         })
     }
 
-    /// As [`Self::open`], with options from a file, if one is given.
+    /// As [`Self::open`], with further options from a file, if one is given.
     ///
     /// # Errors
     /// As [`Self::open`], and when the file cannot be read or parsed.
@@ -140,7 +140,7 @@ impl Storage {
         self.assert_stored(name, size).await
     }
 
-    /// Checks the stored size: a storage may acknowledge an object that it has not stored.
+    /// Checks the stored size, because a storage may acknowledge an object that it has not stored.
     ///
     /// # Errors
     /// [`StorageError::Lost`], or when the request fails.
@@ -187,7 +187,7 @@ impl Storage {
         }
     }
 
-    /// Stores a large object while it is produced, in a thread that may block. `bytes_per_second` limits the rate.
+    /// Stores a large object while the caller produces it in a thread that may block. `bytes_per_second` limits the rate.
     pub fn upload(&self, name: &str, runtime: Handle, bytes_per_second: Option<u64>) -> Upload {
         Upload {
             storage: self.clone(),
@@ -242,7 +242,7 @@ impl Storage {
     }
 }
 
-/// The error with its causes, unless its own text contains them.
+/// Returns the error with its causes, unless its own text contains them.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
@@ -256,7 +256,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     words
 }
 
-/// An object being stored. Dropped before [`Upload::finish`], it does not exist.
+/// An upload of an object. If it is dropped before [`Upload::finish`], the object does not exist.
 pub struct Upload {
     storage: Storage,
     name: String,
@@ -267,7 +267,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Stores the rest; when it returns, the object is durable.
+    /// Stores the rest. The object is durable on return.
     ///
     /// # Errors
     /// When a request fails. The object may be stored nevertheless.
@@ -330,7 +330,7 @@ impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(mut parts) = self.parts.take() {
             let what = || format!("give {} up", self.name);
-            // If this fails too, the service's own rules remove the incomplete upload.
+            // If this fails too, the service removes the incomplete upload by its own rules.
             let given_up = self.storage.call(what, parts.abort());
             let _ = self.runtime.block_on(given_up);
         }

@@ -1,4 +1,4 @@
-//! The location of an archive, its connection, and errors of its requests. A build without the `cloud` feature has no HTTP client.
+//! The location of an archive, the connection to it, and errors of requests. A build without the `cloud` feature has no HTTP client.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,8 +16,8 @@ use url::Url;
 pub struct StorageSettings {
     /// `s3://bucket/folder`, `gs://bucket/folder`, `az://container/folder` or `file:///folder`.
     pub url: Url,
-    /// Other options of the service, by the lower-case names of its environment variables, as `aws_endpoint` and `aws_secret_access_key`.
-    /// They override the environment; without either, the machine's role applies.
+    /// Other options of the service, by the lower-case names of its environment variables, such as `aws_endpoint` and
+    /// `aws_secret_access_key`. They override the environment. If neither contains credentials, the machine's role is used.
     pub options: BTreeMap<String, String>,
     /// Timeout of one call.
     pub call_limit: Duration,
@@ -39,7 +39,7 @@ impl StorageSettings {
                 StorageError::Settings(format!("{}: {why}", file.display()))
             };
             let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
-            // The lines, as `aws_endpoint = "https://…"`, may be secret, so that no message quotes them.
+            // The lines may contain secrets, so no message quotes them.
             options = toml::from_str(&text).map_err(|error: toml::de::Error| {
                 let before = error.span().and_then(|span| text.get(..span.start));
                 let line = before.map_or(0, |before| before.matches('\n').count()) + 1;
@@ -54,12 +54,12 @@ impl StorageSettings {
         })
     }
 
-    /// What no message may contain.
+    /// The strings that no message may contain.
     pub(crate) fn secrets(&self) -> Vec<String> {
         self.options.values().cloned().collect()
     }
 
-    /// Connects without a request. Returns the objects and the folder of the ring in them.
+    /// Connects without a request. Returns the object store and the ring's folder in it.
     pub(crate) fn connect(&self) -> Result<(Arc<dyn ObjectStore>, Path), StorageError> {
         let elsewhere = || {
             StorageError::Settings(format!(
@@ -77,7 +77,7 @@ impl StorageSettings {
                     StorageError::Settings(format!("{} does not name a directory", self.url))
                 })?;
                 folder = Path::default();
-                // Not created here: without its mount, it would fill the wrong disk.
+                // The directory is not created here: if its mount is missing, it would fill the wrong disk.
                 let there = LocalFileSystem::new_with_prefix(&directory).map_err(|_| {
                     let shown = directory.display();
                     StorageError::Settings(format!("there is no directory {shown}; make it first"))
@@ -114,7 +114,7 @@ pub enum StorageError {
     /// The object does not exist.
     #[error("the archive has no {0}")]
     NotFound(String),
-    /// The storage refused, or is unreachable.
+    /// The storage refused the request, or is unreachable.
     #[error("cannot {0}: {1}")]
     Failed(String, String),
     /// The storage did not answer in time.
@@ -135,7 +135,7 @@ pub enum StorageError {
     TooLarge {
         /// The object.
         name: String,
-        /// Its size.
+        /// The object's size in bytes.
         bytes: u64,
         /// The limit.
         most: u64,
@@ -157,7 +157,7 @@ fn unknown(option: &str, storage: &str) -> StorageError {
     StorageError::Settings(format!("{storage} has no option `{option}`"))
 }
 
-/// A service's message may quote the request. Removes secrets anywhere, and everything after the `?` of a URL, which may contain a
+/// A service's message may quote the request. Removes all secrets, and everything after the `?` of a URL, because it may contain a
 /// signature.
 pub(crate) fn without_secrets(words: &str, secrets: &[String]) -> String {
     let mut shown = words.to_owned();
@@ -205,7 +205,7 @@ mod with_cloud {
 
     use super::*;
 
-    /// Part of a call's timeout for retries while a service is busy.
+    /// Part of a call's timeout that is used for retries while a service is busy.
     const RETRY_FOR: f64 = 0.7;
     const FIRST_BACKOFF: Duration = Duration::from_millis(100);
     const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
@@ -256,11 +256,11 @@ mod with_cloud {
     }
 
     fn client(settings: &StorageSettings) -> ClientOptions {
-        // Process-wide; any earlier call installed the same.
+        // The provider is process-wide; any earlier call installed the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // The operator's endpoint URL may choose plain HTTP, for a storage in the operator's own network.
         ClientOptions::new()
-            // A timeout of the whole request would limit the object's size; `call` bounds each wait.
+            // A timeout for the whole request would limit the object's size. Instead, `call` limits each wait.
             .with_timeout_disabled()
             .with_read_timeout(settings.call_limit.mul_f64(RETRY_FOR))
             .with_connect_timeout(settings.call_limit.mul_f64(RETRY_FOR / 4.0))

@@ -1,4 +1,5 @@
-//! A data directory larger than the memory limit: memory use is bounded. A separate test, because it measures the whole process.
+//! The data directory is larger than the memory limit, and memory use is bounded. This is a separate test, because it measures the whole
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -18,7 +19,7 @@ use raft_types::{MemberId, RingId};
 static MEMORY: PeakAlloc = PeakAlloc;
 
 const DATA: usize = 64 << 20;
-/// Two parts of an upload, and buffers for reading and compression.
+/// Memory for two parts of an upload, and buffers for reading and compression.
 const MOST: usize = 32 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,7 +27,7 @@ async fn taking_and_restoring_a_base_backup_takes_little_memory() {
     let (from, archive) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut random = fastrand::Rng::with_seed(1);
     for file in 0..4 {
-        // Incompressible, so that the upload has full size.
+        // The bytes are incompressible, so that the upload has the full size.
         let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
             .take(DATA / 4)
             .collect();

@@ -1,4 +1,4 @@
-//! A mysqld on the data of a former replica leaves data that follow no source.
+//! After a restore of a former replica's data, the data directory has no replication source.
 
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -12,8 +12,8 @@ use testkit::mysqld::{Mysqld, MysqldOptions};
 const CHANNELS: &str =
     "SELECT channel_name FROM performance_schema.replication_connection_configuration";
 
-/// A base backup of a follower has its channels and their accounts' passwords. Started with the operator's configuration, it
-/// would fetch from the ring the transactions that the restore left out.
+/// A base backup of a follower contains its replication channels and the passwords of their accounts. With them, a server with the
+/// operator's configuration would fetch the transactions from the ring that the restore left out.
 #[tokio::test(flavor = "multi_thread")]
 async fn restored_mysqld_has_no_replication_channels() {
     let tree = MysqlTree::require();
@@ -30,7 +30,7 @@ async fn restored_mysqld_has_no_replication_channels() {
         .sql("START REPLICA FOR CHANNEL 'witness'; SELECT 1");
     begun.unwrap();
     server.stop().unwrap();
-    // As in base backups, which exclude them.
+    // Base backups exclude these files.
     for entry in fs::read_dir(server.data_dir()).unwrap() {
         let path = entry.unwrap().path();
         if path.to_string_lossy().contains("-relay-bin") {
@@ -45,14 +45,15 @@ async fn restored_mysqld_has_no_replication_channels() {
     assert!(channels.0.is_empty(), "{channels:?}");
 }
 
-/// The server that ran such an event disables it without a log entry. Recurring events, and those with a future time, are left
-/// unchanged.
+/// The source server that ran such an event disabled it without a binlog event. Recurring events, and events with a future time, are not
+/// changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_time_event_does_not_run_again_in_a_restored_mysqld() {
     let tree = MysqlTree::require();
     let options = MysqldOptions::with_server_id(3).with_arguments(["--event-scheduler=OFF"]);
     let mut server = Mysqld::launch_with(&tree, options).unwrap();
-    // As left by the applier, which runs CREATE EVENT with the source's timestamp: by its own clock, the event's time has not passed.
+    // The applier leaves the event like this: it runs CREATE EVENT with the source's timestamp. By the restored server's clock, the event's
+    // time has not passed.
     let created = "CREATE DATABASE d; CREATE TABLE d.ran (what VARCHAR(9)); CREATE USER clerk; SET timestamp = UNIX_TIMESTAMP() - 3600; \
          CREATE DEFINER = clerk@`%` EVENT d.once ON SCHEDULE AT NOW() + INTERVAL 1 MINUTE ON COMPLETION PRESERVE DO INSERT INTO d.ran VALUES ('once'); \
          CREATE EVENT d.later ON SCHEDULE AT NOW() + INTERVAL 1 DAY ON COMPLETION PRESERVE DO INSERT INTO d.ran VALUES ('later'); \
@@ -88,7 +89,7 @@ async fn one_time_event_does_not_run_again_in_a_restored_mysqld() {
     assert_eq!(ran.0, [["often"]]);
 }
 
-/// Starts and stops a restore's mysqld on the data of that stopped server.
+/// Starts and stops a restore's mysqld on the data of a stopped server.
 async fn restored(tree: &MysqlTree, server: &Mysqld) {
     let home = tempfile::tempdir().unwrap();
     let mut options = tree.server_options();

@@ -14,7 +14,7 @@ fn main() -> Result<()> {
     let mut rest = Bytes::from(fs::read(&file).context(file)?);
     ensure!(rest.starts_with(&MAGIC), "this is no binlog file");
     let _ = rest.split_to(MAGIC.len());
-    // The checksum before a stream's first format description, with which a file begins.
+    // This checksum algorithm applies until the first format description, with which a file begins.
     let mut framer = TransactionFramer::new(ChecksumAlgorithm::Crc32, 1 << 30);
     while let Some(event) = RawEvent::split_from(&mut rest)? {
         if let Some(StreamItem::Transaction(transaction)) = framer.push(&event)? {

@@ -1,6 +1,6 @@
-//! The two forms of an event. *Canonical* (no checksum, end position zero) is what the ring transmits and compares. *Stamped* (end position
-//! and CRC32 of one place in one file) is what files store. Stamping depends only on the canonical bytes and the offset, so that equal logs
-//! have equal files.
+//! The two forms of an event. The ring transmits and compares the *canonical* form: it has no checksum, and its end position is zero. Files
+//! store the *stamped* form: it has the end position and the CRC32 for one place in one file. Stamping depends only on the canonical bytes
+//! and the offset, so equal logs have equal files.
 
 use bytes::Bytes;
 
@@ -10,14 +10,14 @@ use crate::event::{
     RawEvent, SIZE_RANGE, event_crc32,
 };
 
-/// The events of a canonical payload, in order, sharing its memory. Ends after the first error.
+/// Iterates over the events of a canonical payload, in order, sharing its memory. Ends after the first error.
 #[derive(Debug, Clone)]
 pub struct CanonicalEvents {
     rest: Bytes,
 }
 
 impl CanonicalEvents {
-    /// Iterates over the events of a canonical payload.
+    /// Creates the iterator for a canonical payload.
     pub fn new(payload: Bytes) -> Self {
         Self { rest: payload }
     }
@@ -35,10 +35,10 @@ impl Iterator for CanonicalEvents {
     }
 }
 
-/// The canonical form of a server's event; verifies its checksum.
+/// Converts a server's event to the canonical form, and verifies its checksum.
 ///
 /// # Errors
-/// When the event's checksum does not match, or it is too short to have one.
+/// When the event's checksum does not match, or the event is too short to have one.
 pub fn canonicalise(event: &RawEvent, checksum: ChecksumAlgorithm) -> Result<Bytes, DecodeError> {
     let mut out = Vec::with_capacity(event.bytes().len());
     append_canonical(event.verified(checksum)?, &mut out);
@@ -63,8 +63,8 @@ pub(crate) fn canonical_parts(verified: EventRef<'_>) -> ([u8; HEADER_LEN], &[u8
     (header, rest)
 }
 
-/// Appends the stored form of one canonical event that begins at `offset` in its file, and returns its end offset. The end position in the
-/// header is that offset's low 32 bits, as in MySQL.
+/// Appends the stored form of one canonical event that begins at `offset` in its file; returns the event's end offset. As in MySQL, the end
+/// position in the event's header is the low 32 bits of that offset.
 ///
 /// # Errors
 /// When `canonical_event` is not exactly one event, or is too large; `out` is then unchanged.
@@ -72,10 +72,10 @@ pub fn stamp(canonical_event: &[u8], offset: u64, out: &mut Vec<u8>) -> Result<u
     Ok(append_stamped(EventRef::new(canonical_event)?, offset, out))
 }
 
-/// Appends the stored form of a canonical payload's events, beginning at `offset` in its file, and returns the end offset.
+/// Appends the stored form of a canonical payload's events, starting at `offset` in the file; returns the end offset.
 ///
 /// # Errors
-/// When the payload is not whole events; bytes before the damaged event stay in `out`.
+/// When the payload does not consist of whole events; events before the damaged one stay in `out`.
 pub fn stamp_payload(payload: &[u8], offset: u64, out: &mut Vec<u8>) -> Result<u64, DecodeError> {
     let (mut rest, mut offset) = (payload, offset);
     while let Some(event) = EventRef::split_from(&mut rest)? {
@@ -86,7 +86,7 @@ pub fn stamp_payload(payload: &[u8], offset: u64, out: &mut Vec<u8>) -> Result<u
 
 fn append_stamped(event: EventRef<'_>, offset: u64, out: &mut Vec<u8>) -> u64 {
     let start = out.len();
-    // An event has at most MAX_EVENT_BYTES, well below the limit of u32.
+    // An event has at most MAX_EVENT_BYTES, so its size with a checksum fits into 32 bits.
     let size = (event.bytes().len() + CHECKSUM_LEN) as u32;
     let end = offset.wrapping_add(u64::from(size));
     out.extend_from_slice(event.bytes());
@@ -98,10 +98,10 @@ fn append_stamped(event: EventRef<'_>, offset: u64, out: &mut Vec<u8>) -> u64 {
     end
 }
 
-/// Bytes of a canonical payload in a file.
+/// Number of bytes that a canonical payload takes in a file.
 ///
 /// # Errors
-/// When the payload is not whole events.
+/// When the payload does not consist of whole events.
 pub fn stamped_len(payload: &[u8]) -> Result<u64, DecodeError> {
     let mut rest = payload;
     let mut length = 0;
@@ -111,10 +111,10 @@ pub fn stamped_len(payload: &[u8]) -> Result<u64, DecodeError> {
     Ok(length)
 }
 
-/// The canonical form of stored events, with verified CRC32: the reverse of [`stamp_payload`].
+/// Converts stored events to the canonical form, and verifies each CRC32: the reverse of [`stamp_payload`].
 ///
 /// # Errors
-/// When the bytes are not whole events, or a checksum does not match.
+/// When the bytes do not consist of whole events, or a checksum does not match.
 pub fn unstamp(stored: &[u8]) -> Result<Bytes, DecodeError> {
     let mut rest = stored;
     let mut out = Vec::with_capacity(stored.len());

@@ -1,5 +1,5 @@
-//! Reads little-endian fields from the front of a byte slice, and the decoding error. Bytes come from disks and peers, so every length is
-//! checked before use, and no input causes a panic or an allocation.
+//! Reads little-endian fields from the front of a byte slice, and defines the decoding error. The bytes come from disks and other servers,
+//! so every length is checked before use. No input causes a panic or an allocation.
 
 use thiserror::Error;
 
@@ -54,7 +54,7 @@ pub enum DecodeError {
         event_type: EventType,
         /// The event's checksum field.
         expected: u32,
-        /// The checksum of its bytes.
+        /// The checksum of the event's bytes.
         found: u32,
     },
     /// A value exceeds the reader's limit.
@@ -62,7 +62,7 @@ pub enum DecodeError {
     TooLarge {
         /// Name of the field or value.
         field: &'static str,
-        /// Its size in bytes, or a lower bound.
+        /// The value's size in bytes, or a lower bound of it.
         size: u64,
         /// The limit in bytes.
         limit: u64,
@@ -83,7 +83,7 @@ pub(crate) fn invalid(field: &'static str, reason: &'static str) -> DecodeError 
     DecodeError::Invalid { field, reason }
 }
 
-/// Refuses what the format does not allow.
+/// Returns an error if the format does not allow the value.
 pub(crate) fn ensure(
     is_valid: bool,
     field: &'static str,
@@ -186,7 +186,7 @@ impl<'a> Cursor<'a> {
         self.counted(field, length)
     }
 
-    /// The next of some fields, each with a number, a length and a value, the first two length-encoded; `None` after number 0.
+    /// Reads the next field; `None` after field number 0. A field is a length-encoded number, a length-encoded length, and a value.
     pub(crate) fn numbered_field(
         &mut self,
         field: &'static str,
@@ -197,7 +197,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A number of bytes that the input gives.
+    /// Reads as many bytes as a length from the input requires.
     pub(crate) fn counted(
         &mut self,
         field: &'static str,
@@ -247,13 +247,13 @@ pub(crate) fn put_length_encoded(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-// The variable-length integers of MySQL's serialization library: as many trailing one bits as bytes
-// follow the first, a zero bit, then the value; eight one bits precede a whole 64-bit value.
+// Variable-length integers of MySQL's serialization library. The first byte has as many trailing one bits as bytes follow, then a zero bit,
+// then the value. If all its eight bits are one, a whole 64-bit value follows.
 
 /// Appends an unsigned integer in its shortest form.
 pub(crate) fn put_unsigned(out: &mut Vec<u8>, value: u64) {
     let significant = 64 - value.leading_zeros() as usize;
-    // Each byte before the ninth gives one bit to the length.
+    // Up to eight bytes, each byte has 7 bits of the value, because one bit is used for the length.
     let length = significant.div_ceil(7).max(1);
     if length > 8 {
         out.push(0xff);
@@ -264,7 +264,7 @@ pub(crate) fn put_unsigned(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Appends a signed integer: its magnitude shifted left by one, the sign in the lowest bit.
+/// Appends a signed integer: the magnitude is shifted left by one, and the lowest bit is the sign.
 pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
     let sign = value >> 63;
     put_unsigned(out, (((value ^ sign) as u64) << 1) | (sign as u64 & 1));
@@ -276,7 +276,7 @@ pub(crate) fn put_string(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Reads an unsigned integer of variable length: the first byte's trailing ones count the following bytes.
+/// Reads an unsigned integer of variable length: the number of trailing ones in the first byte is the number of following bytes.
 pub(crate) fn unsigned(cursor: &mut Cursor<'_>, field: &'static str) -> Result<u64, DecodeError> {
     let first = cursor.u8(field)?;
     let following = first.trailing_ones() as usize;

@@ -1,4 +1,4 @@
-//! The 19-byte event header, the event types and checksums, and one event as raw bytes.
+//! The 19-byte event header, event checksums, and single events as raw bytes.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ pub use crate::event_type::EventType;
 /// Bytes of an event header.
 pub const HEADER_LEN: usize = 19;
 
-/// Largest event that is read: MySQL's packet limit of 1 GiB plus room for the header fields that MySQL adds. A larger size is treated as
-/// corruption.
+/// Maximum size of an event that is read: MySQL's packet limit of 1 GiB plus room for the header fields that MySQL adds. A larger size in a
+/// header is treated as damage.
 pub const MAX_EVENT_BYTES: u32 = (1 << 30) + (1 << 16);
 
-/// Offsets in an event of the fields that stamping rewrites.
+/// Offsets of the fields in an event that stamping rewrites.
 pub(crate) const TYPE_AT: usize = 4;
 pub(crate) const SIZE_RANGE: std::ops::Range<usize> = 9..13;
 pub(crate) const LOG_POS_RANGE: std::ops::Range<usize> = 13..17;
@@ -29,18 +29,18 @@ pub struct EventFlags(pub u16);
 impl EventFlags {
     /// No flag is set.
     pub const NONE: Self = Self(0);
-    /// In a format description: the file was not closed properly.
+    /// In a format description: the file is being written, or was not closed properly.
     pub const BINLOG_IN_USE: Self = Self(0x01);
     /// The statement depends on its connection (temporary tables).
     pub const THREAD_SPECIFIC: Self = Self(0x04);
     /// The statement does not need its default schema.
     pub const SUPPRESS_USE: Self = Self(0x08);
-    /// Made by the source for its replica; in no file.
+    /// The source generated the event for its replica; it is in no file.
     pub const ARTIFICIAL: Self = Self(0x20);
 
-    /// May be skipped by a reader that does not support the type.
+    /// A reader that does not support the type may skip the event.
     pub const IGNORABLE: Self = Self(0x80);
-    /// Not to be applied after a filter.
+    /// Replication filters do not apply to the event.
     pub const NO_FILTER: Self = Self(0x100);
 
     /// Whether all bits of `other` are set.
@@ -81,7 +81,7 @@ impl EventHeader {
     /// Reads a header from the first [`HEADER_LEN`] bytes.
     ///
     /// # Errors
-    /// When there are fewer bytes, or the size in the header is below a header's or above [`MAX_EVENT_BYTES`].
+    /// When there are too few bytes, or the event's size in the header is smaller than a header or larger than [`MAX_EVENT_BYTES`].
     pub fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(Cursor::new(bytes).bytes("event header", HEADER_LEN)?);
         let header = Self {
@@ -104,7 +104,7 @@ impl EventHeader {
         Ok(header)
     }
 
-    /// The header as in a file, little-endian.
+    /// Encodes the header as in a file, little-endian.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[0..4].copy_from_slice(&self.timestamp.to_le_bytes());
@@ -117,25 +117,25 @@ impl EventHeader {
     }
 }
 
-// An event's checksum, as its file's format description announces it.
+// The checksum of an event, as announced by the format description of its file.
 
 /// Bytes of an event's checksum.
 pub const CHECKSUM_LEN: usize = 4;
 
-/// How the events of a file are protected (`binlog_checksum`), with the byte in a format description.
+/// The checksum algorithm of a file's events (`binlog_checksum`). The code is the byte in the format description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumAlgorithm {
     /// Events have no checksum.
     None = 0,
-    /// CRC32 (ISO-HDLC) of everything before it.
+    /// CRC32 (ISO-HDLC) of all preceding bytes of the event.
     Crc32 = 1,
 }
 
 impl ChecksumAlgorithm {
-    /// The algorithm of a format description's byte.
+    /// The algorithm for a byte of a format description.
     ///
     /// # Errors
-    /// When the byte names no known algorithm.
+    /// When the byte is not a known algorithm.
     pub fn from_code(code: u8) -> Result<Self, DecodeError> {
         match code {
             0 => Ok(Self::None),
@@ -156,8 +156,8 @@ impl ChecksumAlgorithm {
     }
 }
 
-// One event as bytes: owned ([`RawEvent`]) or borrowed ([`EventRef`]). The body is not decoded here, and the caller decides whether the
-// last four bytes are a checksum.
+// One event as bytes: owned ([`RawEvent`]) or borrowed ([`EventRef`]). The body is not decoded here. The caller decides whether the last
+// four bytes are a checksum.
 
 /// The bytes of exactly one event, header included. Cloning shares them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl RawEvent {
     /// Wraps a buffer with exactly one event.
     ///
     /// # Errors
-    /// When the header is invalid or its size is not the buffer's.
+    /// When the header is invalid, or the size in the header is not the buffer's size.
     pub fn new(bytes: Bytes) -> Result<Self, DecodeError> {
         let header = whole_event_header(&bytes)?;
         Ok(Self { header, bytes })
@@ -203,20 +203,20 @@ impl RawEvent {
         &self.bytes
     }
 
-    /// The whole event, without the handle.
+    /// Returns the bytes of the whole event.
     pub fn into_bytes(self) -> Bytes {
         self.bytes
     }
 
-    /// The event without its checksum, which is verified.
+    /// Verifies the checksum; returns the event without it.
     ///
     /// # Errors
-    /// [`DecodeError::ChecksumMismatch`] for a damaged event, [`DecodeError::Truncated`] for one too short for a checksum.
+    /// [`DecodeError::ChecksumMismatch`] if the event is damaged, [`DecodeError::Truncated`] if it is too short for a checksum.
     pub fn verified(&self, checksum: ChecksumAlgorithm) -> Result<EventRef<'_>, DecodeError> {
         self.canonical().verified(checksum)
     }
 
-    /// The event, treated as one without a checksum (a canonical one).
+    /// The event, treated as an event without a checksum, such as a canonical one.
     pub fn canonical(&self) -> EventRef<'_> {
         EventRef {
             header: self.header,
@@ -225,7 +225,7 @@ impl RawEvent {
     }
 }
 
-/// A borrowed event. Typed views decode from one without a checksum: a canonical one, or the result of [`EventRef::verified`].
+/// A borrowed event. Typed views decode from an event without a checksum: a canonical event, or the result of [`EventRef::verified`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventRef<'a> {
     header: EventHeader,
@@ -236,7 +236,7 @@ impl<'a> EventRef<'a> {
     /// Wraps a slice with exactly one event.
     ///
     /// # Errors
-    /// When the header is invalid or its size is not the slice's.
+    /// When the header is invalid, or the size in the header is not the slice's size.
     pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let header = whole_event_header(bytes)?;
         Ok(Self { header, bytes })
@@ -258,7 +258,7 @@ impl<'a> EventRef<'a> {
         Ok(Some(Self { header, bytes }))
     }
 
-    /// The event without its checksum, which is verified. The header is unchanged, so its size includes the checksum.
+    /// Verifies the checksum; returns the event without it. The header is unchanged, so the size in it includes the checksum.
     ///
     /// # Errors
     /// As [`RawEvent::verified`].
@@ -301,7 +301,7 @@ impl<'a> EventRef<'a> {
         self.bytes.get(HEADER_LEN..).unwrap_or_default()
     }
 
-    /// The body of an event of the given type.
+    /// The body of an event, which must have the given type.
     pub(crate) fn body_of(&self, expected: EventType) -> Result<&'a [u8], DecodeError> {
         let found = self.header.event_type;
         if found != expected {
@@ -328,8 +328,8 @@ fn truncated_event(needed: usize, remaining: usize) -> DecodeError {
     DecodeError::truncated("event", needed as u64, remaining)
 }
 
-/// The CRC32 of an event. A server marks its current file as in use by a flag in the format description. It later clears the flag in place
-/// without a new checksum: the checksum is always the one without it.
+/// The CRC32 of an event. A server marks its current file as in use with a flag in the format description. It later clears the flag in
+/// place, without a new checksum. So the checksum is always computed as if the flag were not set.
 pub(crate) fn event_crc32(event: &[u8]) -> u32 {
     let is_description = event.get(TYPE_AT) == Some(&EventType::FormatDescription.code());
     if !is_description || event.len() < FLAGS_RANGE.end {

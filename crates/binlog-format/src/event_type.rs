@@ -4,11 +4,11 @@ use std::fmt;
 
 macro_rules! event_types {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal;)*) => {
-        /// The type byte of an event header. Unused types stay numbers.
+        /// The type byte of an event header. Types that are not used here have no name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum EventType {
             $($(#[$doc])* $variant,)*
-            /// An unnamed type, by its code.
+            /// A type without a name, by its code.
             Other(u8),
         }
 
@@ -21,7 +21,7 @@ macro_rules! event_types {
                 }
             }
 
-            /// The type of a header's byte; never [`Self::Other`] for a named code.
+            /// The type for a header's byte. Returns [`Self::Other`] only for a code without a name.
             pub const fn from_code(code: u8) -> Self {
                 match code {
                     $($code => Self::$variant,)*
@@ -46,11 +46,11 @@ event_types! {
     Query = 2, "QUERY";
     /// Normal shutdown of the server.
     Stop = 3, "STOP";
-    /// The next file's name; the last event of a properly closed file.
+    /// Contains the next file's name; the last event of a properly closed file.
     Rotate = 4, "ROTATE";
     /// An integer session variable that the next statement depends on.
     IntVar = 5, "INTVAR";
-    /// A block of a file for LOAD DATA in statement format.
+    /// A block of a file that LOAD DATA reads, in statement format.
     AppendBlock = 9, "APPEND_BLOCK";
     /// The end of an aborted LOAD DATA in statement format.
     DeleteFile = 11, "DELETE_FILE";
@@ -62,11 +62,11 @@ event_types! {
     FormatDescription = 15, "FORMAT_DESCRIPTION";
     /// The commit of a transaction in a transactional engine.
     Xid = 16, "XID";
-    /// The first block of a file for LOAD DATA in statement format.
+    /// The first block of a file that LOAD DATA reads, in statement format.
     BeginLoadQuery = 17, "BEGIN_LOAD_QUERY";
     /// LOAD DATA in statement format.
     ExecuteLoadQuery = 18, "EXECUTE_LOAD_QUERY";
-    /// The table of the following rows events.
+    /// Describes the table of the following rows events.
     TableMap = 19, "TABLE_MAP";
     /// Inserted rows, version 1.
     WriteRowsV1 = 23, "WRITE_ROWS_V1";
@@ -78,9 +78,9 @@ event_types! {
     Incident = 26, "INCIDENT";
     /// The source is idle; never in a file.
     Heartbeat = 27, "HEARTBEAT";
-    /// May be skipped by a reader that does not support it.
+    /// A reader that does not support this event may skip it.
     Ignorable = 28, "IGNORABLE";
-    /// The text of the statement whose rows follow.
+    /// The text of the statement that changed the following rows.
     RowsQuery = 29, "ROWS_QUERY";
     /// Inserted rows.
     WriteRows = 30, "WRITE_ROWS";
@@ -88,9 +88,9 @@ event_types! {
     UpdateRows = 31, "UPDATE_ROWS";
     /// Deleted rows.
     DeleteRows = 32, "DELETE_ROWS";
-    /// The GTID of the transaction that follows.
+    /// The GTID of the following transaction.
     Gtid = 33, "GTID";
-    /// The beginning of a transaction that has no GTID.
+    /// The start of a transaction that has no GTID.
     AnonymousGtid = 34, "ANONYMOUS_GTID";
     /// The GTIDs of all files before this one.
     PreviousGtids = 35, "PREVIOUS_GTIDS";
@@ -104,9 +104,9 @@ event_types! {
     PartialUpdateRows = 39, "PARTIAL_UPDATE_ROWS";
     /// A whole transaction, usually compressed.
     TransactionPayload = 40, "TRANSACTION_PAYLOAD";
-    /// A heartbeat that can name positions beyond 4 GiB; never in a file.
+    /// A heartbeat that can contain positions beyond 4 GiB; never in a file.
     HeartbeatV2 = 41, "HEARTBEAT_V2";
-    /// The GTID, tagged or not, of the transaction that follows.
+    /// The GTID, with or without a tag, of the following transaction.
     GtidTagged = 42, "GTID_TAGGED";
 }
 

@@ -1,4 +1,4 @@
-//! MySQL's binlog, from bytes to bytes: events, GTID sets, transaction framing, and the ring's canonical form. Pure: no file, no socket, no
+//! MySQL's binlog format: events, GTID sets, transaction framing, and the ring's canonical form. Pure: it uses no file, no socket and no
 //! clock. Input is untrusted: invalid bytes cause a [`DecodeError`], never a panic or an unbounded allocation.
 
 pub mod canonical;

@@ -1,5 +1,6 @@
-//! Makes transactions as a MySQL server writes them, for an embedded writer without a server: GTID, BEGIN, a table map and rows for each
-//! change, XID; or GTID and one statement. mysqld applies them and mysqlbinlog decodes them. Columns are INT, BIGINT and VARCHAR.
+//! Creates transactions as a MySQL server writes them, for an embedded writer without a server. A transaction is GTID, BEGIN, a table map
+//! and rows for each change, XID; or GTID and one statement. mysqld applies them, and mysqlbinlog decodes them. Columns are INT, BIGINT and
+//! VARCHAR.
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -15,22 +16,22 @@ use crate::gtid::Gtid;
 
 // Whole transactions in canonical form.
 
-/// Origin of a transaction in its events.
+/// The origin of a transaction, used in its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionHead {
-    /// Its identifier; with a tag, the GTID event has the tagged form.
+    /// The transaction's identifier. With a tag, the GTID event has the tagged form.
     pub gtid: Gtid,
-    /// The simulated server's id.
+    /// The server id in the events.
     pub server_id: u32,
-    /// The simulated connection's number.
+    /// The connection id in the events.
     pub thread_id: u32,
-    /// Commit time; event headers have its seconds.
+    /// Commit time. Event headers contain its seconds.
     pub commit: CommitTimestamp,
-    /// The writer's claimed version.
+    /// The server version in the GTID event.
     pub version: ServerVersion,
     /// The logical clock for parallel applying.
     pub clock: LogicalClock,
-    /// The number in its XID event.
+    /// The number in the transaction's XID event.
     pub xid: u64,
 }
 
@@ -44,7 +45,7 @@ const STATUS_VARIABLES: [u8; 29] = [
     18, 255, 0,                             // default collation of utf8mb4
 ];
 
-/// A transaction of row changes. For readers, each change is a separate statement.
+/// A transaction of row changes. Readers see each change as a separate statement.
 #[derive(Debug, Clone)]
 pub struct RowTransaction {
     head: TransactionHead,
@@ -63,15 +64,15 @@ impl RowTransaction {
     /// Adds inserted rows.
     ///
     /// # Errors
-    /// When a row does not match its table; nothing is added then.
+    /// When a row does not match the table; nothing is added then.
     pub fn insert(&mut self, table: &Table, rows: &[Vec<Value>]) -> Result<(), SynthesisError> {
         self.change(table, RowsChange::Write, rows)
     }
 
-    /// Adds updated rows, as pairs of before and after.
+    /// Adds updated rows, as pairs of the row before and after the update.
     ///
     /// # Errors
-    /// When a row does not match its table; nothing is added then.
+    /// When a row does not match the table; nothing is added then.
     pub fn update(
         &mut self,
         table: &Table,
@@ -84,7 +85,7 @@ impl RowTransaction {
     /// Adds deleted rows.
     ///
     /// # Errors
-    /// When a row does not match its table; nothing is added then.
+    /// When a row does not match the table; nothing is added then.
     pub fn delete(&mut self, table: &Table, rows: &[Vec<Value>]) -> Result<(), SynthesisError> {
         self.change(table, RowsChange::Delete, rows)
     }
@@ -100,7 +101,7 @@ impl RowTransaction {
             put_row(&mut images, table, row)?;
         }
         let columns = table.columns.len();
-        // All columns, and the unused bits after the last one, as the server sets them.
+        // All columns are present. The unused bits after the last column are set, as in the server's events.
         let present = vec![u8::MAX; columns.div_ceil(8)];
         let after = match change.has_two_images() {
             true => present.clone(),
@@ -129,7 +130,7 @@ impl RowTransaction {
     }
 }
 
-/// The canonical payload of a single-statement transaction, as CREATE TABLE.
+/// The canonical payload of a transaction with a single statement, such as CREATE TABLE.
 pub fn statement_transaction(head: TransactionHead, schema: &str, statement: &str) -> Bytes {
     let query = head.query(schema, statement.as_bytes());
     let body = query.encode(head.origin(EventFlags::NONE));
@@ -139,7 +140,7 @@ pub fn statement_transaction(head: TransactionHead, schema: &str, statement: &st
 impl TransactionHead {
     fn origin(&self, flags: EventFlags) -> EventOrigin {
         EventOrigin {
-            // 32 bits wide.
+            // Event headers have 32 bits for the time.
             timestamp: u32::try_from(self.commit.0 / 1_000_000).unwrap_or(u32::MAX),
             server_id: self.server_id,
             flags,
@@ -157,7 +158,8 @@ impl TransactionHead {
         }
     }
 
-    /// The GTID event before the others. It contains the total length in a file including its own, which depends on that number.
+    /// Prepends the GTID event. It contains the transaction's total length in a file, including its own length, which depends on that
+    /// number.
     fn with_gtid(&self, flags: u8, body: &[u8]) -> Bytes {
         let body_len = stamped_len(body).unwrap_or_default();
         let mut event = GtidEvent {
@@ -172,7 +174,7 @@ impl TransactionHead {
             original_version: None,
             commit_group_ticket: None,
         };
-        // Longer numbers make longer events, so that this ends after a few iterations.
+        // Longer numbers make longer events, so the loop ends after a few iterations.
         loop {
             let mut payload = event.encode(self.origin(EventFlags::NONE));
             let whole = Some(body_len + (payload.len() + CHECKSUM_LEN) as u64);
@@ -194,7 +196,7 @@ pub enum ColumnType {
     Int,
     /// BIGINT: 8 bytes, with a sign.
     BigInt,
-    /// VARCHAR with a limit in bytes (four times its characters in utf8mb4).
+    /// VARCHAR with a limit in bytes: in utf8mb4, four times the number of characters.
     Varchar {
         /// The longest value in bytes.
         max_bytes: u16,
@@ -206,7 +208,7 @@ pub enum ColumnType {
 pub struct Column {
     /// INT, BIGINT or VARCHAR.
     pub column_type: ColumnType,
-    /// Whether it may be NULL.
+    /// Whether the column may be NULL.
     pub nullable: bool,
 }
 
@@ -232,7 +234,7 @@ pub struct Table {
     pub schema: String,
     /// Name of the table in that schema.
     pub name: String,
-    /// Its columns in order, equal to those on the applying server.
+    /// The table's columns in order, equal to those on the applying server.
     pub columns: Vec<Column>,
 }
 
@@ -241,7 +243,7 @@ const TYPE_LONG: u8 = 3;
 const TYPE_LONGLONG: u8 = 8;
 const TYPE_VARCHAR: u8 = 15;
 
-/// The flag that servers since 5.1.4 set in table maps.
+/// A flag that servers since 5.1.4 set in table maps.
 const EXACT_BIT_LENGTHS: u16 = 1;
 
 /// Field numbers of optional metadata.
@@ -283,7 +285,7 @@ impl Table {
         }
     }
 
-    /// Unsigned columns (none), and the character set.
+    /// Encodes the signedness of columns (none is unsigned) and the character set.
     fn optional_metadata(&self) -> Vec<u8> {
         let is_text = |column: &&Column| matches!(column.column_type, ColumnType::Varchar { .. });
         let texts = self.columns.iter().filter(is_text).count();
@@ -302,14 +304,14 @@ impl Table {
     }
 }
 
-/// Sets a bit, counted from the lowest of the first byte.
+/// Sets a bit, counted from the lowest bit of the first byte.
 fn set_bit(bits: &mut [u8], at: usize) {
     if let Some(byte) = bits.get_mut(at / 8) {
         *byte |= 1 << (at % 8);
     }
 }
 
-// One row's values in rows events: a bit for each NULL, then the other values in order.
+// The values of a row in rows events: a bit for each column, set for NULL; then the other values in order.
 
 /// Appends a row image with all columns.
 fn put_row(out: &mut Vec<u8>, table: &Table, row: &[Value]) -> Result<(), SynthesisError> {
@@ -352,7 +354,7 @@ fn put_value(
                     limit: max_bytes,
                 });
             };
-            // The length takes two bytes if the column's longest value needs them.
+            // The length takes two bytes if the column's maximum length needs them.
             let [low, high] = length.to_le_bytes();
             out.push(low);
             if max_bytes > u16::from(u8::MAX) {
@@ -385,7 +387,7 @@ pub enum SynthesisError {
         /// Number of values.
         values: usize,
     },
-    /// A value's type differs from its column's, or NULL is not allowed.
+    /// A value's type differs from its column's type, or NULL is not allowed.
     #[error("column {column} of table {table} (counted from 1) takes no such value")]
     WrongValue {
         /// Schema and name of the table.
@@ -393,7 +395,7 @@ pub enum SynthesisError {
         /// The column, counted from 1.
         column: usize,
     },
-    /// A text longer than its column.
+    /// A text is longer than its column allows.
     #[error(
         "column {column} of table {table} (counted from 1) holds {limit} bytes, the value has {size}"
     )]

@@ -1,5 +1,5 @@
-//! Readers of untrusted bytes use memory in proportion to them, or up to their limit, whatever the bytes claim. A single test, because it
-//! measures the whole process.
+//! Readers of untrusted bytes use memory in proportion to the input, or up to their limit, whatever lengths the bytes state. This is a
+//! single test, because it measures the whole process.
 
 mod golden_events;
 
@@ -18,9 +18,10 @@ use golden_events::golden_events;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Bytes of memory per input byte: largest for a GTID set's tree, if every source has a single number.
+/// Maximum bytes of memory per input byte. A GTID set needs the most, if every source has a single number.
 const PER_INPUT_BYTE: usize = 16;
-/// For memory independent of the input: errors, small buffers; two images of the widest possible table, in a test that makes such a table.
+/// Memory that does not depend on the input: errors, small buffers, and two images of the widest possible table in the test that has such a
+/// table.
 const FIXED: usize = 32 << 10;
 const WIDEST_ROW: usize = 320 << 10;
 
@@ -32,7 +33,7 @@ fn peak_of(run: impl FnOnce()) -> usize {
 }
 
 fn check(what: &str, input: &[u8]) {
-    // Copies of the input in the test itself are within the allowance.
+    // The allowance includes the test's own copies of the input.
     let allowed = PER_INPUT_BYTE * input.len()
         + FIXED
         + WIDEST_ROW
@@ -69,7 +70,7 @@ fn bomb(uncompressed_size: Option<u64>) -> TransactionPayload<'static> {
 
 #[test]
 fn memory_stays_within_its_bounds() {
-    // Length fields of all widths that exceed the available bytes.
+    // Length fields of all widths with values larger than the available bytes.
     for claim in [
         [0xff; 9].as_slice(),
         &[0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
@@ -82,14 +83,14 @@ fn memory_stays_within_its_bounds() {
             check("a huge length", &body);
         }
     }
-    // Sets that claim many sources, or many intervals.
+    // Sets that announce many sources, or many intervals.
     for head in [u64::MAX >> 8, 1 << 40, 1 << 56 | 0xffff_ffff_ff00 | 1] {
         let mut set = head.to_le_bytes().to_vec();
         set.extend([7; 16]);
         set.extend(u64::MAX.to_le_bytes());
         check("a huge set", &set);
     }
-    // The most expensive set: each source with one number.
+    // The set that needs the most memory: each source has one number.
     let sources = 2000_u64;
     let mut costly = sources.to_le_bytes().to_vec();
     for source in 0..sources {
@@ -97,7 +98,7 @@ fn memory_stays_within_its_bounds() {
         costly.extend([1_u64, 1, 2].map(u64::to_le_bytes).concat());
     }
     check("a costly set", &costly);
-    // A transaction that announces far more than its size.
+    // A transaction that announces a much larger size than its own.
     let golden = golden_events();
     for event in golden
         .iter()
@@ -107,7 +108,7 @@ fn memory_stays_within_its_bounds() {
         body.extend([0xfe, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0]);
         check("a huge announcement", &event_of(33, &body));
     }
-    // One that never ends.
+    // A transaction that never ends.
     let mut endless: Vec<u8> = golden
         .iter()
         .find(|event| event.event_type().code() == 33)
@@ -123,13 +124,13 @@ fn memory_stays_within_its_bounds() {
         endless.extend(event_of(30, &[1; 1000]));
     }
     let peak = peak_of(|| read_as_stream(&endless, ChecksumAlgorithm::None));
-    // The copy of the stream, and the payload, which may double when it grows.
+    // Memory for the copy of the stream and for the payload, which may double when it grows.
     assert!(
         peak <= endless.len() + 3 * MAX_TRANSACTION_BYTES as usize + FIXED,
         "{peak}"
     );
 
-    // Rows as wide as tables can be, and wider; statements of many schemas.
+    // Rows as wide as a table may be, and wider; and statements with many schemas.
     for claim in [0x0fff_u16, 0x1000, 0x1001, 0xffff] {
         let mut wide = vec![0, 0, 0, 0, 0, 0, 0, 0, 0xfc];
         wide.extend(claim.to_le_bytes());
@@ -143,7 +144,7 @@ fn memory_stays_within_its_bounds() {
         check("a golden event", event.bytes());
     }
 
-    // A quarter of a gibibyte in a few kibibytes, with a true, false or missing size.
+    // A quarter of a gibibyte is compressed to a few kibibytes; the stated size is right, wrong or missing.
     let mut payload = bomb(None);
     for claim in [
         None,

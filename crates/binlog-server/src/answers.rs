@@ -1,4 +1,4 @@
-//! The server's answers as MySQL packets. Pure: other files send them.
+//! Encodes the server's answers as MySQL packets. Pure: the callers send them.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 /// `SERVER_STATUS_AUTOCOMMIT`: there are no transactions here.
 const STATUS: u16 = 2;
 
-/// An OK packet; `info` is shown to people. With `header` 0xfe it ends a result set.
+/// An OK packet with a text for users in `info`. With `header` 0xfe it ends a result set.
 pub(crate) fn ok_packet(header: u8, info: &str) -> Vec<u8> {
     let mut packet = vec![header, 0, 0];
     packet.extend_from_slice(&STATUS.to_le_bytes());
@@ -20,30 +20,30 @@ pub(crate) fn ok_packet(header: u8, info: &str) -> Vec<u8> {
     packet
 }
 
-/// The older packet in the same place.
+/// The EOF packet, which older clients expect at the end of a result set.
 pub(crate) fn eof_packet() -> Vec<u8> {
     let mut packet = vec![0xfe, 0, 0];
     packet.extend_from_slice(&STATUS.to_le_bytes());
     packet
 }
 
-/// Events of any size as packets: a packet's length is known when it begins, its bytes may come piece by piece.
+/// Encodes events of any size as packets. A packet's length must be known when it begins; its bytes may arrive in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct EventPackets {
     bytes: BytesMut,
     pub(crate) sequence: u8,
-    /// Bytes of the packet that are still to come.
+    /// Bytes of the current packet that are still missing.
     left: u64,
-    /// Where the bytes of the last packet begin, and its number, while none of them was taken.
+    /// Start of the last packet in `bytes`, and its sequence number; `None` after a part of it was taken.
     begun: Option<(usize, u8)>,
-    /// Bytes of the chunk that are still to come.
+    /// Bytes of the current chunk that are still missing.
     chunk_left: usize,
-    /// True if the chunk is of the largest size, so that another one follows.
+    /// True if the current chunk has the largest size, so that another one must follow.
     chunk_full: bool,
 }
 
 impl EventPackets {
-    /// Packets from this number on.
+    /// Numbers the packets from `sequence` on.
     pub(crate) fn from(sequence: u8) -> Self {
         Self {
             sequence,
@@ -60,7 +60,7 @@ impl EventPackets {
         self.bytes.split()
     }
 
-    /// Removes an incomplete packet; false if a part of it was taken already, so that only its rest may follow.
+    /// Removes an incomplete packet. Returns false if a part of it was taken already: then only the rest of it may follow.
     pub(crate) fn take_back(&mut self) -> bool {
         if self.left == 0 {
             return true;
@@ -82,7 +82,7 @@ impl EventPackets {
         self.put(&[0]);
     }
 
-    /// Adds bytes of the event that was begun, at most as many as it has.
+    /// Adds bytes of the current event, at most as many as are still missing.
     pub(crate) fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.left > 0 {
             if self.chunk_left == 0 {
@@ -95,7 +95,7 @@ impl EventPackets {
             bytes = rest;
         }
         if self.left == 0 && self.chunk_left == 0 && self.chunk_full {
-            // A packet must not end with a chunk of the largest size.
+            // A packet must not end with a chunk of the largest size, so an empty chunk follows.
             self.chunk();
         }
     }
@@ -122,7 +122,7 @@ impl EventPackets {
 
 // Rows with named columns, as text.
 
-/// `utf8mb4_general_ci`, the same number in every version.
+/// Number of the collation `utf8mb4_general_ci`, the same in every version.
 const UTF8MB4: u16 = 45;
 const BINARY: u16 = 63;
 const NULL: u8 = 0xfb;
@@ -132,7 +132,7 @@ pub(crate) enum Value {
     Null,
     Text(Cow<'static, str>),
     Number(u64),
-    /// 1 and 0 to SELECT, ON and OFF to SHOW VARIABLES.
+    /// SELECT returns 1 or 0, SHOW VARIABLES returns ON or OFF.
     Switch(bool),
 }
 
@@ -145,7 +145,7 @@ impl Value {
         Self::Text(Cow::Owned(text.to_string()))
     }
 
-    /// As SELECT gives it; `None` for NULL.
+    /// The value as SELECT returns it; `None` for NULL.
     pub(crate) fn selected(&self) -> Option<String> {
         match self {
             Self::Null => None,
@@ -155,7 +155,7 @@ impl Value {
         }
     }
 
-    /// As SHOW VARIABLES shows it.
+    /// The value as SHOW VARIABLES returns it.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Switch(true) => "ON".to_owned(),
@@ -178,7 +178,7 @@ pub(crate) enum ColumnKind {
     Number,
 }
 
-/// A result set: columns, then rows, then its end.
+/// Encodes a result set: columns, then rows, then the end.
 #[derive(Debug)]
 pub(crate) struct ResultSet {
     /// True if the client supports results that end with an OK packet.
@@ -223,7 +223,7 @@ impl ResultSet {
         }
     }
 
-    /// A whole result of text columns.
+    /// Writes a whole result set of text columns.
     pub(crate) fn of(out: &mut Outgoing, deprecate_eof: bool, names: &[&str], rows: &[Vec<Value>]) {
         let kinds = names.iter().enumerate().map(|(at, name)| {
             let value = rows.first().and_then(|row| row.get(at));
@@ -246,7 +246,7 @@ fn column_packet(name: &str, kind: ColumnKind) -> Vec<u8> {
     packet.push(0x0c);
     let (charset, length, code, flags) = match kind {
         ColumnKind::Text => (UTF8MB4, 1 << 20, 0xfd, 0_u16),
-        // Not null, binary, a number, unsigned.
+        // Flags: not null, binary, number, unsigned.
         ColumnKind::Number => (BINARY, 21_u32, 0x08, 0x80a1),
     };
     packet.extend_from_slice(&charset.to_le_bytes());
@@ -257,36 +257,36 @@ fn column_packet(name: &str, kind: ColumnKind) -> Vec<u8> {
     packet
 }
 
-// Errors with MySQL's numbers, so that clients decide as they do with any source.
+// Errors with MySQL's numbers, so that clients handle them like errors of any source.
 
-/// Error numbers that are sent.
+/// The error numbers that this server sends.
 pub(crate) mod code {
     pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
-    /// The login's packets are not understood.
+    /// A packet of the login is invalid.
     pub(crate) const HANDSHAKE: u16 = 1043;
     pub(crate) const ACCESS_DENIED: u16 = 1045;
-    /// A command that is not known.
+    /// The command is unknown.
     pub(crate) const UNKNOWN_COMMAND: u16 = 1047;
-    /// No statement in the packet.
+    /// The packet contains no statement.
     pub(crate) const EMPTY_QUERY: u16 = 1065;
-    /// Something else; a replica tries again.
+    /// Any other error; a replica reconnects after it.
     pub(crate) const UNKNOWN: u16 = 1105;
-    /// There is no such system variable.
+    /// The system variable is unknown.
     pub(crate) const UNKNOWN_VARIABLE: u16 = 1193;
     pub(crate) const SHOW_BINLOG_EVENTS: u16 = 1220;
     pub(crate) const NOT_SUPPORTED: u16 = 1235;
-    /// The dump cannot continue, and trying again does not help.
+    /// The dump cannot continue, and a retry would fail, too.
     pub(crate) const FATAL_READING_BINLOG: u16 = 1236;
-    /// A statement's value is wrong.
+    /// A value in a statement is invalid.
     pub(crate) const WRONG_VALUE: u16 = 1525;
-    /// PURGE names a file that is not there.
+    /// PURGE names a file that does not exist.
     pub(crate) const UNKNOWN_FILE: u16 = 1373;
-    /// A packet that ends too early.
+    /// The packet ends too early.
     pub(crate) const MALFORMED_PACKET: u16 = 1835;
     pub(crate) const INSECURE_TRANSPORT: u16 = 3159;
 }
 
-/// The longest message; MySQL's own bound.
+/// Maximum length of a message in bytes, the same as in MySQL.
 const MAX_MESSAGE: usize = 511;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -304,7 +304,7 @@ impl ErrorAnswer {
         }
     }
 
-    /// An error after which a replica stops asking.
+    /// An error after which a replica does not reconnect.
     pub(crate) fn fatal(message: impl Into<String>) -> Self {
         Self::new(code::FATAL_READING_BINLOG, message)
     }
@@ -319,7 +319,7 @@ impl ErrorAnswer {
         }
     }
 
-    /// The error as a packet's payload; too long a message is cut at a character.
+    /// Encodes the error as a packet's payload. A message that is too long is truncated between two characters.
     pub(crate) fn packet(&self) -> Vec<u8> {
         let mut packet = vec![0xff];
         packet.extend_from_slice(&self.code.to_le_bytes());

@@ -35,36 +35,36 @@ pub struct Position {
 pub struct LogFile {
     /// Number of the file in the log.
     pub number: FileNumber,
-    /// Its name, without a directory.
+    /// The file's name, without a directory.
     pub name: String,
-    /// Bytes of it that are committed.
+    /// Number of committed bytes of the file.
     pub bytes: u64,
 }
 
 /// Why bytes of the log could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// The file is no longer in the log, because it was purged.
+    /// The file was purged from the log.
     #[error("the file was purged")]
     Gone,
     /// The disk reported an error.
     #[error("the log cannot be read: {0}")]
     Failed(String),
-    /// An older file is unavailable at this moment; a later attempt may succeed.
+    /// An older file is temporarily unavailable; a later attempt may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// An older file is damaged or cannot be decrypted; an operator has to fix that before another attempt.
+    /// An older file is damaged or cannot be decrypted. An operator must fix that before another attempt.
     #[error("{0}")]
     Unusable(String),
 }
 
-/// Why a log does not have everything that is committed in its ring.
+/// Why a log does not have all committed entries of its ring.
 #[derive(Debug, Error)]
 pub enum CatchUpError {
-    /// The ring did not report its commits.
+    /// The ring's commit index is unknown.
     #[error("{0}")]
     Unknown(CommandError),
-    /// They did not arrive in time.
+    /// The entries did not arrive in time.
     #[error("this member is far behind the ring")]
     Late,
     /// The log was closed.
@@ -72,64 +72,65 @@ pub enum CatchUpError {
     Stopping,
 }
 
-/// Keeps a file from being purged for as long as it lives.
+/// While this value exists, the file is not purged.
 pub type KeptFile = Box<dyn Send + Sync>;
 
-/// A log in MySQL's binlog files, as far as it is committed.
+/// The committed part of a log in MySQL's binlog files.
 #[async_trait]
 pub trait CommittedFiles: Send + Sync + 'static {
-    /// The files that are not purged, oldest first. The last one is the one that [`Self::committed`] is in.
+    /// The unpurged files, oldest first. The last one contains the end of the committed part ([`Self::committed`]).
     fn files(&self) -> Vec<LogFile>;
 
-    /// A file's name, even if the file does not exist.
+    /// The name of a file, even if the file does not exist.
     fn name_of(&self, file: FileNumber) -> String;
 
-    /// The file of a name, even if the file does not exist.
+    /// The number of the file with this name, even if the file does not exist.
     fn number_of(&self, name: &str) -> Option<FileNumber>;
 
-    /// Where the committed part ends. Never goes back; closed when the log is.
+    /// The end of the committed part. It never decreases; the channel closes when the log is closed.
     fn committed(&self) -> watch::Receiver<Position>;
 
-    /// Why the log gets no more transactions, or `None`: a consumer that has everything receives this as an error.
+    /// The reason why the log gets no more transactions, or `None`. A consumer that has received everything receives it as an error.
     fn over(&self) -> watch::Receiver<Option<String>> {
         watch::channel(None).1
     }
 
-    /// The GTIDs of the committed part, those of purged files among them.
+    /// The GTIDs of the committed part, including those of purged files.
     fn gtids(&self) -> GtidSet;
 
-    /// The GTIDs of files that are purged and are no older files either.
+    /// The GTIDs of files that are purged and cannot be fetched as older files.
     fn purged(&self) -> GtidSet;
 
-    /// The last file before which all transactions are in `have`; `None` if the log begins after others.
+    /// The last file that is preceded only by transactions in `have`; `None` if other transactions are purged.
     fn begin_for(&self, have: &GtidSet) -> Option<FileNumber>;
 
     /// Waits until this log has everything that was committed in the ring at the time of the call.
     ///
     /// # Errors
-    /// [`CatchUpError`] if the ring's commits are not known, or are not here in time.
+    /// [`CatchUpError`] if the ring's commit index is unknown, or the entries do not arrive in time.
     async fn catch_up(&self, patience: Duration) -> Result<(), CatchUpError>;
 
-    /// Keeps a file, and all later ones, from being purged. `None` if it is purged already.
+    /// Keeps a file, and all later ones, from being purged. `None` if the file is already purged.
     fn keep(&self, file: FileNumber) -> Option<KeptFile>;
 
-    /// At most `at_most` bytes of a file; fewer where it ends. Safe to cancel.
+    /// Reads at most `at_most` bytes of a file; fewer at its end. The call may be cancelled.
     ///
     /// # Errors
     /// [`ReadError`].
     async fn read(&self, from: Position, at_most: usize) -> Result<Bytes, ReadError>;
 
-    /// Reports that the contents of a file differ from what was written, so that the file is repaired. Ignored for fetched files.
+    /// Reports that the contents of a file differ from the written ones, so that the file is repaired. Ignored for fetched files.
     fn damaged(&self, file: FileNumber, why: &str);
 
-    // Older files: they were purged here and can be fetched from an archive. The defaults are for a log without them.
+    // Older files were purged on this member but can be fetched from an archive. The defaults are for a log without an archive.
 
-    /// The files that [`Self::fetch`] can get, oldest first, and without a gap up to the first one of [`Self::files`]; as last checked.
+    /// The files that [`Self::fetch`] can fetch, oldest first, as of the last check. They have no gap, and end before the first one of
+    /// [`Self::files`].
     fn older_files(&self) -> Vec<LogFile> {
         Vec::new()
     }
 
-    /// As [`Self::older_files`], after a check, which may take as long as the archive takes to answer.
+    /// Checks the archive, and returns the older files as [`Self::older_files`]. Takes as long as the archive takes to answer.
     ///
     /// # Errors
     /// [`ReadError`] if the check fails.
@@ -137,7 +138,7 @@ pub trait CommittedFiles: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// As [`Self::begin_for`], among the older files.
+    /// As [`Self::begin_for`], for the older files.
     ///
     /// # Errors
     /// [`ReadError`] if the check fails.
@@ -145,51 +146,51 @@ pub trait CommittedFiles: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Fetches an older file, which can be read while it is kept. May take minutes. Cancel-safe.
+    /// Fetches an older file, which can be read until the result is dropped. May take minutes. The call may be cancelled.
     ///
     /// # Errors
-    /// [`ReadError`]; [`ReadError::Gone`] if it is no longer an older file.
+    /// [`ReadError`]; [`ReadError::Gone`] if the file is not an older file, or no longer.
     async fn fetch(&self, _file: FileNumber) -> Result<KeptFile, ReadError> {
         Err(ReadError::Gone)
     }
 
-    /// The version of the server whose events these are, as the newest format description has it.
+    /// The version of the server that wrote the events, from the newest format description.
     fn server_version(&self) -> String;
 
-    /// True if an ignorable event with this body is the log's own. Replicas do not receive those.
+    /// True if an ignorable event with this body is the log's own marker, which replicas do not receive.
     fn is_own(&self, body: &[u8]) -> bool;
 
-    /// The contents of such an event as text.
+    /// The contents of the log's own marker as text.
     fn describe_own(&self, body: &[u8]) -> String;
 }
 
-// The two statements about binlog files that clients may execute.
+// The statements on binlog files that clients may execute.
 
-/// Which of the oldest files to remove.
+/// Which of the oldest files to purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PurgeTo {
-    /// All before the one of this name.
+    /// All files before the file of this name.
     File(String),
-    /// All that were closed before this time, in seconds since the epoch.
+    /// All files that were closed before this time, in seconds since the epoch.
     Time(u32),
 }
 
 /// The error of a command, whose text the client receives.
 pub type CommandError = Box<dyn Error + Send + Sync>;
 
-/// Executes the commands.
+/// Executes the statements that change the log.
 #[async_trait]
 pub trait LogCommands: Send + Sync + 'static {
-    /// `FLUSH BINARY LOGS`: ends the current file on all members. Returns once that is committed.
+    /// `FLUSH BINARY LOGS`: ends the current file on all members. Returns after the rotation is committed.
     ///
     /// # Errors
-    /// If this member cannot do it, with the member that can.
+    /// If this member cannot do it; the error names a member that can.
     async fn flush(&self) -> Result<String, CommandError>;
 
-    /// `PURGE BINARY LOGS`: removes old files of this member's log that no consumer and no member needs. Returns the removed files, and
-    /// why the rest stays.
+    /// `PURGE BINARY LOGS`: removes old files of this member's log that no consumer and no member needs. Returns the removed files, and why
+    /// the other files stay.
     ///
     /// # Errors
-    /// If nothing was removed, because it is unknown which files are needed.
+    /// If it is unknown which files are needed; nothing is removed then.
     async fn purge(&self, to: PurgeTo) -> Result<String, CommandError>;
 }

@@ -1,4 +1,4 @@
-//! Attached clients: for `SHOW REPLICAS`, status and metrics, and so that a second dump of the same server ends the first.
+//! Attached clients, for `SHOW REPLICAS`, status and metrics. If a server starts a second dump, its first one ends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use crate::committed_files::{CommittedFiles, Position};
 
-/// How a consumer specified the position at which its dump begins.
+/// How a consumer specified the start of its dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DumpKind {
-    /// By the set of GTIDs that it has.
+    /// The consumer sent the set of GTIDs that it has.
     Gtids,
-    /// By the name of a file and an offset in it.
+    /// The consumer sent a file name and an offset in the file.
     Position,
 }
 
@@ -28,38 +28,38 @@ pub(crate) struct Registration {
     pub(crate) port: u16,
 }
 
-/// A consumer at one moment.
+/// The state of a consumer at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerView {
-    /// The server's number of the connection.
+    /// The server's number for the connection.
     pub connection: u32,
-    /// Address of its end of the connection.
+    /// Address of the consumer's end of the connection.
     pub address: SocketAddr,
-    /// The host that it registered with; empty for none.
+    /// The host in the consumer's registration; empty if there is none.
     pub host: String,
-    /// The port that it registered with; 0 for none.
+    /// The port in the consumer's registration; 0 if there is none.
     pub port: u16,
-    /// Its server id; 0 for none.
+    /// The consumer's server id; 0 if it has sent none.
     pub server_id: u32,
-    /// Its server UUID, if it sent one.
+    /// The consumer's server UUID, if it has sent one.
     pub uuid: Option<Uuid>,
-    /// Whether it asked by GTIDs or by position.
+    /// Whether the consumer requested the dump by GTIDs or by position.
     pub kind: DumpKind,
-    /// The position up to which the log was read for it.
+    /// The position up to which the log was read for the consumer.
     pub position: Position,
     /// Bytes of the log after that position.
     pub behind_bytes: u64,
-    /// Bytes that it has not read yet.
+    /// Bytes queued for the consumer, which it has not read yet.
     pub queued_bytes: u64,
-    /// Time since it attached.
+    /// Time since the consumer attached.
     pub attached: Duration,
 }
 
-/// All consumers of a server. Cheap to clone.
+/// All consumers of a server. Cloning is cheap.
 #[derive(Clone, Default)]
 pub struct Consumers(Arc<Mutex<Clients>>);
 
-/// By connection.
+/// The clients by connection number.
 type Clients = BTreeMap<u32, Client>;
 
 struct Client {
@@ -73,11 +73,11 @@ struct Dump {
     kind: DumpKind,
     progress: Arc<Progress>,
     since: Instant,
-    /// Ends the dump because another one of the same server has begun.
+    /// Cancelled when another dump of the same server begins; ends this dump.
     replaced: CancellationToken,
 }
 
-/// Progress of a dump, which alone writes it.
+/// Progress of a dump. Only the dump writes it.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     reached: Mutex<Position>,
@@ -98,7 +98,7 @@ impl Progress {
     }
 }
 
-/// A dump's entry, which is removed at the end of the dump.
+/// A dump's entry in the list of clients; dropping it removes the entry.
 pub(crate) struct Attached {
     consumers: Consumers,
     connection: u32,
@@ -113,7 +113,7 @@ impl Drop for Attached {
 }
 
 impl Consumers {
-    /// A client registers; it may dump later.
+    /// Records the registration of a client, which may start a dump later.
     pub(crate) fn register(
         &self,
         connection: u32,
@@ -130,7 +130,7 @@ impl Consumers {
         self.lock().insert(connection, client);
     }
 
-    /// A client's dump begins; another one of the same server ends.
+    /// Records the start of a client's dump, and ends another dump of the same server.
     pub(crate) fn attach(
         &self,
         connection: u32,
@@ -186,7 +186,7 @@ impl Consumers {
         (id != 0).then_some(id)
     }
 
-    /// Clients that read the log, in the order in which they connected.
+    /// The state of all clients with a dump, in the order in which they connected.
     pub fn views(&self, log: &dyn CommittedFiles) -> Vec<ConsumerView> {
         let mut files = log.older_files();
         files.extend(log.files());
@@ -227,13 +227,13 @@ impl Consumers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Clients> {
-        // Entries are independent, so that a panic leaves no inconsistent state.
+        // Entries are independent, so a panic leaves no inconsistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Client {
-    /// True if a new dump is of the same server: by UUID if both sent one, otherwise by server id.
+    /// True if this client is the same server as that of a new dump. Compares UUIDs if both sent one, otherwise server ids.
     fn is_server(&self, server_id: u32, uuid: Option<Uuid>) -> bool {
         match (self.uuid, uuid) {
             (Some(own), Some(uuid)) => own == uuid,

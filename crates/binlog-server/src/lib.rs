@@ -1,9 +1,8 @@
-//! A member's log over MySQL's protocol: any stock replica, `mysqlbinlog` or change-data consumer attaches to it.
-//! Only what is committed is served. The crate knows nothing of consensus: it reads a [`CommittedFiles`] and hands two
-//! orders on to [`LogCommands`].
+//! Serves a member's log over MySQL's protocol, so that any stock replica, `mysqlbinlog` or change-data consumer can attach to it. Only
+//! committed events are served. The crate does not depend on the consensus code: it reads a [`CommittedFiles`], and passes two statements
+//! to [`LogCommands`].
 //!
-//! What to fear: clients are not trusted. Every packet, statement and wait has a bound, and a client that does not read
-//! costs its queue and nothing else.
+//! Clients are not trusted. Every packet, statement and wait has a limit. A client that does not read costs only its own queue.
 
 mod answers;
 mod committed_files;

@@ -9,21 +9,21 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use uuid::Uuid;
 
-/// The one account.
+/// The only account that may log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// User name that a client logs in with.
     pub user: String,
-    /// Password that a client logs in with; logins after a renewal need the new one.
+    /// The account's password. After a renewal, logins need the new one.
     pub password: Secret,
 }
 
 /// Server identity: stable, and different from every other server's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerIdentity {
-    /// Answers `@@server_id`, and is in generated events; never 0.
+    /// The value of `@@server_id`, also used in generated events; never 0.
     pub server_id: u32,
-    /// Answers `@@server_uuid`.
+    /// The value of `@@server_uuid`.
     pub server_uuid: Uuid,
     /// The member's name, for messages.
     pub name: String,
@@ -36,13 +36,13 @@ pub struct ServerOptions {
     pub account: Account,
     /// Server identity.
     pub identity: ServerIdentity,
-    /// The server's side of TLS; `None` offers none.
+    /// The server's TLS configuration; `None` if TLS is not offered.
     pub tls: Option<ServerTls>,
     /// True if a login without TLS is refused.
     pub require_tls: bool,
-    /// Limit of clients that have logged in.
+    /// Maximum number of clients that have logged in.
     pub max_connections: usize,
-    /// Limit of queued bytes for one client.
+    /// Maximum number of queued bytes for one client.
     pub queue_bytes: usize,
     /// Login timeout.
     pub login_limit: Duration,
@@ -50,12 +50,12 @@ pub struct ServerOptions {
     pub idle_limit: Duration,
     /// Send stall timeout.
     pub stall_limit: Duration,
-    /// How long a replica that is ahead of this log waits for it to catch up.
+    /// How long this log may take to catch up with a replica that is ahead of it.
     pub catch_up_limit: Duration,
 }
 
 impl ServerOptions {
-    /// With the usual bounds, without TLS.
+    /// The defaults for an account and an identity, without TLS.
     pub fn new(account: Account, identity: ServerIdentity) -> Self {
         Self {
             account,
@@ -72,12 +72,12 @@ impl ServerOptions {
     }
 }
 
-/// The server's loaded certificate and key. Clones share them: after a renewal all new connections use the new ones.
+/// The server's certificate and key. Clones share them: after a renewal, all new connections use the new ones.
 #[derive(Clone)]
 pub struct ServerTls(Arc<watch::Sender<TlsAcceptor>>);
 
 impl ServerTls {
-    /// With a loaded certificate and key.
+    /// Creates it with a loaded certificate and key.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         Self(Arc::new(watch::Sender::new(Arc::new(config).into())))

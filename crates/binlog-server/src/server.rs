@@ -1,4 +1,4 @@
-//! Accepts connections, up to a limit, and ends all of them when it is stopped.
+//! Accepts connections, up to a limit, and ends all of them when the server stops.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,19 +16,19 @@ use crate::consumers::Consumers;
 use crate::options::ServerOptions;
 use crate::session::{Client, Ended, Shared};
 
-/// Limit of connections that have not logged in.
+/// Maximum number of connections that have not logged in yet.
 const MOST_LOGINS: usize = 100;
-/// Time for the sessions to end when the server stops.
+/// Time limit for the sessions to end when the server stops.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// A server that speaks MySQL's protocol and serves the committed part of a log.
+/// A server for the committed part of a log, over MySQL's protocol.
 pub struct BinlogServer {
     shared: Arc<Shared>,
     listener: TcpListener,
 }
 
 impl BinlogServer {
-    /// On an open listener; serves nothing yet.
+    /// Creates a server with an open listener; it accepts no connections yet.
     ///
     /// # Errors
     /// If the listener has no address.
@@ -53,19 +53,19 @@ impl BinlogServer {
         })
     }
 
-    /// Attached clients, now and later.
+    /// The attached clients; the handle always shows the current ones.
     #[must_use]
     pub fn consumers(&self) -> Consumers {
         self.shared.consumers.clone()
     }
 
-    /// The address that is listened at, with the port that the system chose for port 0.
+    /// The listener's address. If the configured port is 0, contains the port that the system chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// Serves until `stop`. Consumers then lose their connection, and reconnect to another member.
+    /// Serves until `stop` is cancelled. Consumers then lose their connections, and reconnect to another member.
     pub async fn serve(self, stop: CancellationToken) {
         let logins = ConnectionLimit::new("the binlog server, before the login,", MOST_LOGINS);
         let mut sessions = JoinSet::new();
@@ -83,7 +83,8 @@ impl BinlogServer {
                     Ended::Goodbye => {
                         tracing::debug!(%address, connection, "a client of the binlog server has disconnected")
                     }
-                    // The limit says so for all of them. Probes of the port are no failures.
+                    // For `Crowded`, the connection limit logs one warning for all of them. For `Silent`, a probe of the port is no
+                    // failure.
                     ended @ (Ended::Crowded | Ended::Silent) => {
                         tracing::debug!(%address, connection, "{ended}")
                     }

@@ -1,5 +1,5 @@
-//! Reads the log directory of a member that may be running, and says what is in it and whether it is whole:
-//! `cargo run -p binlog-store --example verify_log -- DATA_DIR/log`.
+//! Verifies the log directory of a member, which may be running, and prints what it contains: `cargo run -p binlog-store --example
+//! verify_log -- DATA_DIR/log`.
 
 use std::env;
 use std::path::PathBuf;

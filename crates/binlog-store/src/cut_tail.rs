@@ -1,5 +1,5 @@
-//! Tails truncated from a log although parts of them were once committed. Their bytes are kept in `trimmed/` next to the log, each with a
-//! descriptive document, until an operator removes them.
+//! Log tails that were truncated although parts of them were committed. The directory `trimmed/`, next to the log, keeps the bytes of each
+//! tail and a document that describes it. An operator removes them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::file_system::{FileSystem, StorageFile, copy_bytes, list_if_any, read_file, write_file};
 use crate::format::FileNumber;
 
-/// The largest document accepted.
+/// Maximum size of a document in bytes.
 const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
 const SUFFIX: &str = ".json";
 
@@ -24,16 +24,16 @@ pub struct CutPart {
     pub offset: u64,
     /// Number of bytes truncated from this file.
     pub bytes: u64,
-    /// The name of the saved bytes, in the document's directory.
+    /// Name of the file with the saved bytes, in the document's directory.
     pub kept_as: String,
 }
 
 /// A truncated tail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutTail {
-    /// Why it was truncated, as given by the caller.
+    /// Why the tail was truncated, as given by the caller.
     pub reason: String,
-    /// Time, in seconds since the epoch.
+    /// Time of the truncation in seconds since the epoch.
     pub at: u64,
     /// The last entry after the truncation; `None` for an empty log.
     pub kept: Option<OpId>,
@@ -45,12 +45,12 @@ pub struct CutTail {
     pub committed: Option<OpId>,
     /// The truncated GTIDs, in MySQL's text form. A mysqld that has them has errant transactions.
     pub gtids: String,
-    /// Its bytes, in file order.
+    /// The tail's bytes, in file order.
     pub parts: Vec<CutPart>,
 }
 
 impl CutTail {
-    /// The tails saved in a data directory, oldest first.
+    /// Returns the tails saved in a data directory, oldest first.
     ///
     /// # Errors
     /// Disk errors, and unreadable documents.
@@ -75,7 +75,8 @@ pub(crate) fn directory(data_dir: &Path) -> PathBuf {
     data_dir.join("trimmed")
 }
 
-/// Saves the bytes of the parts of `files`, then the document that describes them; all durable on return.
+/// Saves the bytes of the tail's parts, each read from the file at its position in `files`. Then saves the document that describes them.
+/// Everything is durable on return.
 pub(crate) fn keep(
     fs: &dyn FileSystem,
     data_dir: &Path,
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
     use crate::file_system::DiskFileSystem;
 
-    /// More than one read of a copy.
+    /// Bytes per read of a copy; the test copies more than that.
     const COPY_BYTES: usize = 1 << 20;
 
     fn tail(at: u64, first: OpId) -> CutTail {
@@ -142,7 +143,7 @@ mod tests {
         keep(5, end as u64 - 10).unwrap();
         let copy = std::fs::read(directory(data_dir.path()).join("a part")).unwrap();
         assert!(copy == bytes[10..end], "{} bytes", copy.len());
-        // A file that is too short does not count as saved.
+        // If the file is too short, the tail does not count as saved.
         let error = keep(6, bytes.len() as u64 - 9).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }

@@ -1,4 +1,4 @@
-//! The disk budget and its disk, for the writer and for callers that check it before they propose.
+//! The disk budget of a log and the state of its disk. The writer updates both; callers check them before they propose.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use crate::file_system::FileSystem;
 use crate::options::StoreOptions;
 use crate::stats::Counters;
 
-/// The disk of one log: its budget, and other data written to it.
+/// The disk of one log: the log's budget, spilled payloads on the same disk, and refused writes.
 pub(crate) struct DiskSpace {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     budget: Mutex<DiskBudget>,
-    /// The log regains the space of these files.
+    /// The spilled payloads. Their space is available to the log after they are removed.
     spill: SpillFolder,
-    /// Since when the disk has refused the writer's writes.
+    /// Start of the time in which the disk refuses the writer's writes; `None` if it accepts them.
     refused: Mutex<Option<Instant>>,
     counters: Arc<Counters>,
 }
@@ -74,8 +74,8 @@ impl DiskSpace {
         self.lock().log_bytes
     }
 
-    /// Records that the disk refuses a write and the writer waits. From now on no caller has room, whatever the budget shows: it does not
-    /// include quotas or root's reserved blocks.
+    /// Records that the disk refuses a write and the writer waits. From now on no caller has room, even if the budget shows some: the
+    /// budget does not include quotas or root's reserved blocks.
     pub(crate) fn refused(&self, doing: &str, error: &io::Error) {
         *self.since() = Some(Instant::now());
         let what = match self.has_no_inodes() {
@@ -92,7 +92,7 @@ impl DiskSpace {
         self.check_and_publish(&mut self.lock());
     }
 
-    /// Records that the disk accepted the write, or that the writer has given up.
+    /// Records that the disk accepted the refused write (`taken`), or that the writer has given up.
     pub(crate) fn accepted(&self, taken: bool) {
         let since = self.since().take();
         let seconds = since.map_or(0.0, |since| since.elapsed().as_secs_f32());
@@ -117,7 +117,8 @@ impl DiskSpace {
         self.since().is_some()
     }
 
-    /// The room in addition to queued writes; none while the disk refuses writes. Checks the disk if the room is less than `needed`.
+    /// Returns the room that remains after the queued writes; none while the disk refuses writes. If less than `needed` remains, checks the
+    /// disk first.
     pub(crate) fn room(&self, needed: u64, queued: u64) -> LogRoom {
         if self.is_refused() {
             return LogRoom {
@@ -167,32 +168,33 @@ impl DiskSpace {
     }
 
     fn lock(&self) -> MutexGuard<'_, DiskBudget> {
-        // Numbers, each consistent at every moment.
+        // A panic leaves the numbers consistent, so the lock is used even if poisoned.
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         budget.spilled = self.spill.bytes();
         budget
     }
 }
 
-// How much the log may still write. No side effects: the caller reports its writes, and queries the free space when asked to.
+// Computes how many bytes the log may still write, without side effects. The caller reports its writes, and queries the free space when
+// [`DiskBudget::wants_check`] returns true.
 //
 // ```text
 //   used by the log │ transactions │            reserve             │
-//                   │              │ what was proposed │ the ring's │
-//                   └ left ────────┤   before it ended │ own entries│
+//                   │              │ entries in flight │ the ring's │
+//                   └ left ────────┤                   │ own entries│
 //                   └ left_in_all ─┴───────────────────┤            │
 // ```
 //
-// The budget refuses no entry from the engine: an entry cannot be skipped, and a log that refuses one stops its member. So proposers stop
-// at `left`, with their entries in flight still fitting into the reserve. Streams of entries wait at `left_in_all`. A new leader's blank
-// entry, memberships and rotations use the rest. So a ring whose disks fill up together still elects, rotates and purges, and thereby
-// recovers.
+// The budget refuses no entry from the engine: an entry cannot be skipped, so a log that refused one would stop its member. Instead,
+// proposers stop at `left`; their entries in flight still fit into the reserve. Streams of entries wait at `left_in_all`. The rest is for
+// blank entries of new leaders, memberships and rotations. So if all disks of a ring fill up together, the ring can still elect a leader,
+// rotate and purge.
 
-/// After this many bytes the free space is queried again, because other programs write to the disk, too.
+/// The free space is queried again after this many written bytes, because other programs write to the disk, too.
 const CHECK_EVERY_BYTES: u64 = 16 << 20;
 
-/// Transactions never use a quarter of the reserve, at most this much: more than the ring's own entries need in years without a
-/// transaction.
+/// Transactions never use a quarter of the reserve, or this many bytes if that is less. Without transactions, the ring's own entries take
+/// years to fill this part.
 const OWN_ENTRIES_BYTES: u64 = 16 << 20;
 
 /// The limits of a log and the known disk state.
@@ -218,8 +220,8 @@ impl DiskBudget {
         by_limit.min(self.free_now().saturating_sub(self.reserve))
     }
 
-    /// Bytes of transactions that may still be written, the reserve included. The limit applies to proposals: entries proposed by others
-    /// may exceed it by up to the reserve.
+    /// Bytes of transactions that may still be written, including most of the reserve. The configured limit applies to proposals: entries
+    /// that other members propose may exceed it by up to the reserve.
     pub(crate) fn left_in_all(&self) -> u64 {
         let by_limit = self.limit.map_or(u64::MAX, |limit| {
             limit

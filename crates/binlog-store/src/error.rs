@@ -1,4 +1,4 @@
-//! Errors of opening a log and of an open log. Every message says what to do.
+//! Errors of opening a log and of an open log. Every message includes the remedy.
 
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -41,13 +41,13 @@ pub enum StoreError {
         /// The last entry recorded as committed.
         committed: OpId,
     },
-    /// Another member offered a start that cannot belong to this log's ring.
+    /// The first entry of a file start from another member contradicts the committed entries of this log.
     #[error(
         "refusing to begin the log after {before}: entry {committed} is committed here, but {before} is not in \
          the log. This member's log or the one that was offered is not the ring's; compare them with `witness log diff`"
     )]
     StartContradicts {
-        /// The entry before the start.
+        /// The last entry before the file start.
         before: OpId,
         /// The last entry recorded as committed here.
         committed: OpId,
@@ -138,7 +138,7 @@ pub enum CutBackError {
     NotThere {
         /// The requested last entry; `None` for an empty log.
         to: Option<OpId>,
-        /// The entry at its index, or the last purged one if that is later.
+        /// The entry at the requested index. If that entry was purged, the last purged entry.
         found: Option<OpId>,
     },
     /// The disk or the log failed.
@@ -199,7 +199,7 @@ pub enum OpenError {
     EntriesMissing {
         /// The missing entry.
         known: OpId,
-        /// Its recorded state.
+        /// What the hard state records about the entry, as text: committed or durable.
         what: &'static str,
         /// The last entry of the log; `None` if it is empty.
         end: Option<OpId>,

@@ -100,7 +100,7 @@ pub trait FileSystem: Send + Sync {
     /// Disk errors.
     fn free_space(&self, dir: &Path) -> io::Result<u64>;
 
-    /// Files that an unprivileged user can still create there; `None` without such a limit.
+    /// Files that an unprivileged user can still create on the file system of `dir`; `None` without such a limit.
     ///
     /// # Errors
     /// Disk errors.
@@ -191,7 +191,7 @@ impl FileSystem for DiskFileSystem {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(dir)? {
-            // A name that is not Unicode is not one of the log's.
+            // All log files have Unicode names, so other names are skipped.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -210,7 +210,7 @@ impl FileSystem for DiskFileSystem {
     }
 }
 
-// Steps that several parts of the store take.
+// Functions that several parts of the store share.
 
 /// Bytes per read and write of a copy.
 const COPY_BYTES: u64 = 1 << 20;
@@ -227,7 +227,7 @@ pub(crate) fn write_file(
     Ok(file)
 }
 
-/// The names in a directory; none if it does not exist.
+/// Returns the names in a directory; none if the directory does not exist.
 pub(crate) fn list_if_any(fs: &dyn FileSystem, dir: &Path) -> io::Result<Vec<String>> {
     match fs.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -235,14 +235,14 @@ pub(crate) fn list_if_any(fs: &dyn FileSystem, dir: &Path) -> io::Result<Vec<Str
     }
 }
 
-/// The first bytes of a file, `at_most` of them.
+/// Reads the first `at_most` bytes of a file.
 pub(crate) fn read_file(fs: &dyn FileSystem, path: &Path, at_most: u64) -> io::Result<Vec<u8>> {
     let file = fs.open_read_only(path)?;
     let size = usize::try_from(file.size()?.min(at_most));
     read_bytes(&*file, 0, size.unwrap_or_default())
 }
 
-/// At most `at_most` bytes starting at an offset; fewer at the file's end.
+/// Reads at most `at_most` bytes starting at an offset; fewer at the file's end.
 pub(crate) fn read_bytes(
     file: &dyn StorageFile,
     offset: u64,
@@ -254,7 +254,7 @@ pub(crate) fn read_bytes(
     Ok(bytes)
 }
 
-/// Copies a range of bytes to an offset of another file, or of the same.
+/// Copies a range of bytes to an offset of another file, or of the same file.
 pub(crate) fn copy_bytes(
     from: &dyn StorageFile,
     range: Range<u64>,

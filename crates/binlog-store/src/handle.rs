@@ -30,11 +30,11 @@ use crate::writer::Command;
 /// The file being written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentFile {
-    /// Its number; its name is [`FileNumber::name`].
+    /// The file's number; its name is [`FileNumber::name`].
     pub number: FileNumber,
-    /// Its durable size in bytes.
+    /// The file's durable size in bytes.
     pub size: u64,
-    /// Creation time by the clock of the leader at that time, in seconds since 1970.
+    /// Creation time in seconds since 1970, by the clock of the member that led then.
     pub begun: u32,
 }
 
@@ -50,14 +50,14 @@ impl LogHandle {
         self.shared.view.lock().gtids.clone()
     }
 
-    /// The sequence number, assigned by the writing server, of the last transaction in the next entry's file; 0 if the file has none.
-    /// Includes entries being written.
+    /// The sequence number of the last transaction in the file that the next entry belongs to; 0 if that file has no transaction. The
+    /// server that wrote the transaction assigned the number. Includes entries being written.
     pub fn sequence_number(&self) -> i64 {
         self.shared.view.lock().sequence_number
     }
 
-    /// The canonical format description of the current file, with a zero timestamp. It differs from an upstream's, also zeroed, if a
-    /// rotation is due.
+    /// The canonical format description of the current file, with a zero timestamp. If the upstream's format description, also with a zero
+    /// timestamp, differs from it, a rotation is due.
     pub fn format_description(&self) -> Bytes {
         let view = self.shared.view.lock();
         view.files
@@ -77,8 +77,8 @@ impl LogHandle {
         }
     }
 
-    /// The file that begins directly after a rotate entry. `None` until the entry is durable and its successor has a header, and after that
-    /// file is purged.
+    /// The file that begins directly after a rotate entry. `None` before the entry is durable and the file has a header, and after the file
+    /// is purged.
     pub fn file_after(&self, rotate: OpId) -> Option<FileNumber> {
         let view = self.shared.view.lock();
         let mut newest_first = view.files.iter().rev();
@@ -101,7 +101,7 @@ impl LogHandle {
         self.shared.view.lock().terms.op_id(index)
     }
 
-    /// The runs of terms of all durable entries that are not purged, oldest first.
+    /// The terms of all durable, unpurged entries, as runs of entries with one term, oldest first.
     pub fn term_runs(&self) -> Vec<TermRun> {
         let view = self.shared.view.lock();
         let durable = view.durable.map(|durable| durable.index);
@@ -113,12 +113,13 @@ impl LogHandle {
         self.shared.view.lock().committed_membership()
     }
 
-    /// The applied state when the log was opened: the stored committed op id, which the log has, and the membership in effect there.
+    /// The applied state when the log was opened: the stored committed op id and the membership in effect at that entry.
     pub fn applied_at_open(&self) -> (Option<OpId>, StoredMembership) {
         self.shared.view.lock().at_open.clone()
     }
 
-    /// The highest entry that the log itself proves committed: the stored committed op id, or a later membership that another one follows.
+    /// The highest entry that this log alone proves to be committed. It is the stored committed op id, or a later membership entry that is
+    /// followed by another membership.
     pub fn settled(&self) -> Option<OpId> {
         self.shared.view.lock().settled()
     }
@@ -142,7 +143,8 @@ impl LogHandle {
         self.shared.view.lock().failure.clone()
     }
 
-    /// The files that could not be read for a receiver, or are damaged. Only that receiver waits until they are readable again.
+    /// The files that are damaged or could not be read for a receiver. Only a receiver that needs such a file waits until the file is
+    /// readable again.
     pub fn read_faults(&self) -> Vec<ReadFault> {
         let view = self.shared.view.lock();
         let mut faults = self.shared.read_faults.now();
@@ -159,7 +161,7 @@ impl LogHandle {
         }
     }
 
-    /// A separate reader.
+    /// Returns a new reader.
     pub fn reader(&self) -> LogReader {
         LogReader::new(self.shared.clone(), false)
     }
@@ -169,7 +171,7 @@ impl LogHandle {
         PurgeHold::new(self.shared.clone(), index)
     }
 
-    /// The files that a purge by this policy would remove, given the current holds and the others' needs; changes nothing. To carry it out,
+    /// Plans a purge by this policy, and changes nothing. The plan keeps files that a hold or `needed` requires. To carry out the plan,
     /// make the engine purge up to the plan's floor.
     pub fn plan_purge(&self, policy: &PurgePolicy, needed: &StillNeeded) -> PurgePlan {
         let view = self.shared.view.lock();
@@ -214,8 +216,8 @@ impl LogHandle {
         self.shared.step();
     }
 
-    /// From now on, writes fail on a full disk instead of waiting for space. For shutdown: an engine that waits for the log cannot stop
-    /// before it.
+    /// From now on, writes fail on a full disk instead of waiting for space. Called at shutdown: the engine cannot stop while it waits for
+    /// the log.
     pub fn wait_for_no_room(&self) {
         self.shared.queue.hurry();
     }
@@ -223,7 +225,7 @@ impl LogHandle {
     /// Stops the writer: pending requests are made durable, and no new ones accepted. Blocks until done.
     ///
     /// # Errors
-    /// Why the writer had stopped before, if it had.
+    /// If the writer had stopped before, the error that stopped it.
     pub fn close(&self) -> Result<(), StoreError> {
         self.shared.stop();
         let thread = self.shared.thread.lock();
@@ -279,27 +281,27 @@ impl LogIntake for LogHandle {
 pub struct FileSize {
     /// Number of the file in the log.
     pub number: FileNumber,
-    /// Its written bytes; the last file may have more than the committed ones.
+    /// Number of written bytes; in the last file, some of them may be uncommitted.
     pub bytes: u64,
 }
 
-/// A file preceded only by given transactions.
+/// A file that is preceded only by transactions of a given set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileWithin {
     /// Number of the file in the log.
     pub number: FileNumber,
-    /// The entry before it; `None` at the log's start.
+    /// The entry before the file; `None` at the log's start.
     pub before: Option<OpId>,
 }
 
 /// The start of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogBegin {
-    /// Its first file.
+    /// The log's first file.
     pub file: FileNumber,
-    /// The entry before it; `None` at the start of the ring's log.
+    /// The entry before the first file; `None` at the start of the ring's log.
     pub before: Option<OpId>,
-    /// The GTIDs before it.
+    /// The GTIDs before the first file.
     pub gtids: GtidSet,
 }
 
@@ -325,8 +327,8 @@ impl LogHandle {
         view.unpurged_files().map(size).collect()
     }
 
-    /// The end of the log's committed part that is written here. `mark` is the caller's commit mark; the engine may have reported a later
-    /// one to the log.
+    /// The end of the committed part of this member's files. `mark` is the commit index known to the caller; the engine may have reported a
+    /// later one to the log.
     pub fn committed_end(&self, mark: Option<OpId>) -> LogPlace {
         self.shared.view.lock().committed_end(mark)
     }
@@ -336,8 +338,8 @@ impl LogHandle {
         self.shared.view.lock().committed_gtids(mark)
     }
 
-    /// The GTIDs of all committed entries according to `mark` and the engine's reports, including entries that are not on this member's
-    /// disk yet. Readers of the files may see only [`Self::committed_gtids`].
+    /// The GTIDs of all entries that are committed according to `mark` or the engine's reports, including entries not yet on this member's
+    /// disk. Readers of the files must see only [`Self::committed_gtids`].
     pub fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
         self.shared.view.lock().gtids_committed_in_ring(mark)
     }
@@ -347,8 +349,8 @@ impl LogHandle {
         self.begin().map(|begin| begin.gtids).unwrap_or_default()
     }
 
-    /// The last file preceded only by transactions in `have`: a client with those needs no earlier file. `None` if the log begins after
-    /// other transactions.
+    /// The last file that is preceded only by transactions in `have`. A client that has executed `have` needs no earlier file. `None` if
+    /// other transactions were purged.
     pub fn last_file_within(&self, have: &GtidSet) -> Option<FileWithin> {
         let view = self.shared.view.lock();
         let within = view
@@ -361,7 +363,7 @@ impl LogHandle {
         })
     }
 
-    /// Keeps a file and all later ones until the hold is dropped. `None` if it is no longer there.
+    /// Keeps a file and all later ones until the hold is dropped. `None` if the log no longer has the file.
     #[must_use]
     pub fn hold_file(&self, number: FileNumber) -> Option<PurgeHold> {
         let view = self.shared.view.lock();
@@ -369,7 +371,7 @@ impl LogHandle {
         let first = file.header.before.map_or(0, |before| before.index + 1);
         drop(view);
         let hold = self.hold(first);
-        // A purge may have removed it in between.
+        // A purge may have removed the file in between.
         let there = file_of(&self.shared.view.lock().files, number).is_some();
         there.then_some(hold)
     }
@@ -380,10 +382,10 @@ impl LogHandle {
         view.unpurged_files().any(|file| file.number() == number)
     }
 
-    /// At most `at_most` bytes of a file starting at an offset; fewer at its end. Reads off the async threads.
+    /// Reads at most `at_most` bytes of a file starting at an offset; fewer at the file's end. The async threads do not block.
     ///
     /// # Errors
-    /// `NotFound` if the file was purged. Disk errors, each a [`ReadFault`] until the disk returns these bytes.
+    /// `NotFound` if the file was purged. Disk errors; each is a [`ReadFault`] until the disk returns these bytes.
     pub async fn read_file(&self, place: LogPlace, at_most: usize) -> io::Result<Bytes> {
         let log = self.clone();
         let read = move || {
@@ -408,13 +410,13 @@ impl LogHandle {
     }
 }
 
-// The log as a sequence of files, any of which can start another member's log; and starting this log with another member's file.
+// File starts: another member's log can start with any file of this log, and this log can restart with a file of another member.
 
-/// Attempts to find a file again that a purge removes during the read.
+/// Number of attempts to read a file start; an attempt fails if a purge removes the file during the read.
 const ATTEMPTS: usize = 4;
 
 impl LogHandle {
-    /// The header of the first file that begins at or after `from` and after the purged files, and the entry before that.
+    /// Returns the header of the first unpurged file that begins at or after `from`, and the entry before the file.
     fn wanted(&self, from: Option<OpId>) -> Option<(Arc<FileHeader>, OpId)> {
         let view = self.shared.view.lock();
         let from = from.max(view.floor_op_id())?;
@@ -424,7 +426,7 @@ impl LogHandle {
         })
     }
 
-    /// Reads a file's start from the disk; blocks.
+    /// Reads a file start from the disk; blocks.
     fn read_start(&self, header: &FileHeader, before: OpId) -> io::Result<FileStart> {
         let file = self.shared.open_to_read(header.number)?;
         let size = usize::try_from(header.end).unwrap_or(usize::MAX);
@@ -445,7 +447,7 @@ impl LogHandle {
         Box::pin(async move { Ok(self.shared.ask(command).await?) })
     }
 
-    /// The start of a file at or after `from`; blocks.
+    /// Finds and reads the first file start at or after `from`; blocks.
     fn find_start(&self, from: Option<OpId>) -> io::Result<Option<FileStart>> {
         let mut failure = None;
         for _ in 0..ATTEMPTS {
@@ -514,7 +516,8 @@ impl FileStarts for LogHandle {
         scan_start(start, self.shared.options.ring).map(|_| ())
     }
 
-    /// A power cut may interrupt it; the next open of the log completes it. Purge holds do not keep the old entries.
+    /// Restarts the log with another member's file. If a power cut interrupts this, the next open of the log completes it. Purge holds do
+    /// not keep the old entries.
     fn begin_at(&self, start: FileStart) -> FileStartAnswer<'_, ()> {
         Box::pin(async move {
             let start = Box::new(scan_start(&start, self.shared.options.ring)?);

@@ -47,7 +47,7 @@ pub(crate) const FLOOR: Key<PurgeFloor> = key("purge-floor");
 pub(crate) const DURABLE: Key<DurableMark> = key("durable-mark");
 /// The header of the file with which the log is about to restart.
 pub(crate) const START: Key<Bytes> = key("new-start");
-/// Acknowledged entries may be missing, and the doubt is not resolved yet.
+/// Set while acknowledged entries may be missing, until this doubt is resolved.
 pub(crate) const DOUBT: Key<DoubtedTail> = key("doubted-tail");
 pub(crate) const SCRUB: Key<ScrubRecord> = key("verified-files");
 pub(crate) const UNSYNCED: Key<UnsyncedRun> = key("unsynced-run");
@@ -84,7 +84,7 @@ pub(crate) struct PurgeFloor {
 struct StoredFloor {
     op_id: OpId,
     membership: Option<(OpId, Membership)>,
-    /// The same membership as its entry's bytes. Records of older versions lack it.
+    /// The same membership, as the bytes of its entry. Records of older versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     membership_bytes: Option<MembershipPayload>,
 }
@@ -116,7 +116,8 @@ impl From<PurgeFloor> for StoredFloor {
     }
 }
 
-/// An entry known to be durable, and its end. Everything before it is durable too, so damage there is never a torn write.
+/// An entry known to be durable, and its end offset. All earlier bytes are durable too, so damage before the end offset is never a torn
+/// write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DurableMark {
     pub(crate) op_id: OpId,
@@ -124,7 +125,8 @@ pub(crate) struct DurableMark {
     pub(crate) end: u64,
 }
 
-/// A closed file by its number and its last entry: with the same last entry it is the same file, whatever happened to the log.
+/// Identifies a closed file by its number and last entry. If the number and the last entry are the same, the file is the same, even if the
+/// log was truncated in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VerifiedMark {
     pub(crate) file: FileNumber,
@@ -135,19 +137,19 @@ pub(crate) struct VerifiedMark {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ScrubRecord {
-    /// This file, and all present ones before it.
+    /// This file and all earlier files of the log are verified.
     pub(crate) verified: Option<VerifiedMark>,
     /// The last file that the current scrub has read.
     #[serde(rename = "behind")]
     pub(crate) read_upto: Option<FileNumber>,
-    /// The newest file when the current scrub began. The scrub ends with it, however fast others are written.
+    /// The newest closed file when the current scrub began. The scrub ends after this file, even if newer files have been closed.
     pub(crate) until: Option<FileNumber>,
     /// End of the last scrub, in seconds since the epoch.
     pub(crate) completed_at: Option<u64>,
 }
 
-/// The log is being written without sync: entries acknowledged since then may be only in the machine's memory. The record is removed once
-/// everything is synced and no more will be written. So its presence at a start shows that the run did not end cleanly.
+/// The log is being written without sync: entries acknowledged since then may be only in the machine's memory. The record is removed when
+/// everything is synced and nothing more will be written. If a start finds the record, the last run did not end cleanly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UnsyncedRun {
     /// The boot of the machine; `None` if unknown.
@@ -164,10 +166,10 @@ pub(crate) struct SavedState {
     pub(crate) durable: Option<DurableMark>,
     /// The header of the file with which the log is about to restart.
     pub(crate) start: Option<Bytes>,
-    /// Acknowledged entries may be missing, and the doubt is not resolved yet.
+    /// Set while acknowledged entries may be missing, until this doubt is resolved.
     pub(crate) doubt: Option<DoubtedTail>,
     pub(crate) scrub: ScrubRecord,
-    /// The log was written without sync, and the run did not end cleanly. Versions before that feature never set it.
+    /// Set if the log was written without sync and the run did not end cleanly. Versions before this feature never set it.
     pub(crate) unsynced: Option<UnsyncedRun>,
     /// The record for the next election.
     pub(crate) elections: ElectionNotes,
@@ -195,7 +197,7 @@ impl HardState {
         })
     }
 
-    /// Sets or clears a record. Ensures that there is room for it before it changes any data.
+    /// Sets or clears a record. First ensures that the disk has room for the change.
     pub(crate) fn put<T: Serialize>(&self, key: Key<T>, record: Option<&T>) -> io::Result<()> {
         self.meta.reserve()?;
         match record {
@@ -262,11 +264,11 @@ fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordFault> {
     Ok(serde_json::from_slice(json)?)
 }
 
-// The interface below the records: a small ordered key-value store. Production uses sled ([`crate::SledMeta`]); tests use one that
+// The interface below the records: a small ordered key-value store. Production uses sled ([`crate::SledMeta`]). Tests use a store that
 // loses and tears unflushed data.
 
 /// A store of small values. A `put` or `remove` is durable after the next [`MetaStore::flush`]. Calls become durable in order: after a
-/// crash, the content is the result of a prefix of them.
+/// crash, the store contains the result of all calls up to some point.
 pub trait MetaStore: Send + Sync {
     /// The value of a key.
     ///
@@ -274,11 +276,11 @@ pub trait MetaStore: Send + Sync {
     /// Store errors, damage included.
     fn get(&self, key: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Ensures that the disk has room for the next few calls. It may be retried if there is none, unlike a call that fails for lack of
-    /// room.
+    /// Ensures that the disk has room for the next few calls. If it fails for lack of room, it may be retried; the other calls must not be
+    /// retried.
     ///
     /// # Errors
-    /// `StorageFull` or `QuotaExceeded` without room; the store is unchanged then. Store errors.
+    /// `StorageFull` or `QuotaExceeded` if there is no room; the store is then unchanged. Store errors.
     fn reserve(&self) -> io::Result<()>;
 
     /// Sets a key's value.
@@ -306,22 +308,23 @@ pub trait MetaStore: Send + Sync {
 // could lose a vote. So each flush here is followed by an `fdatasync` of sled's file.
 //
 // After the first write error, sled accepts no writes until it is reopened. To prevent such an error on a full disk, blocks are reserved
-// after the file's end (`fallocate`), enough for sled's next calls. Before each call, their presence is checked. If the file system cannot
-// reserve blocks, or is copy-on-write, a full disk is an error of sled.
+// after the file's end (`fallocate`), enough for sled's next calls. Each call first checks that they are still reserved. If the file system
+// cannot reserve blocks, or is copy-on-write, sled fails on a full disk.
 //
 // On open, sled writes a snapshot under a temporary name and renames it when complete. A full disk, a kill or a power cut can leave the
-// temporary file. sled 0.34 then takes it for its newest snapshot at the next start, and rejects it as damaged. So it is removed first.
+// temporary file. At the next start, sled 0.34 reads this file as its newest snapshot, and rejects it as damaged. So the file is removed
+// before sled opens.
 
 /// sled's page cache, in bytes; all keys together take a few kilobytes.
 const CACHE_BYTES: u64 = 1 << 20;
 
-/// Bytes reserved after the file's end: sled grows by one segment of 512 KiB at a time, and each holds hundreds of our records.
+/// Bytes reserved after the file's end. sled grows by one segment of 512 KiB at a time; each segment has room for hundreds of our records.
 const RESERVED_BYTES: u64 = 2 << 20;
 
-/// The file in its directory in which sled keeps everything.
+/// Name of the file in which sled stores everything.
 const SLED_FILE: &str = "db";
 
-/// Prefix of a snapshot's name, and its suffix while incomplete.
+/// Prefix of a snapshot's file name, and suffix of an incomplete snapshot's.
 const SNAPSHOT: (&str, &str) = ("snap.", ".generating");
 
 /// The hard state in a sled database. sled locks its directory, so a second process that opens the same data directory is refused here.
@@ -334,8 +337,8 @@ impl SledMeta {
     /// Opens the database in `dir`, or creates it.
     ///
     /// # Errors
-    /// `ResourceBusy` if another process has it open, `InvalidData` if sled finds damage. `StorageFull` or `QuotaExceeded` without room for
-    /// a start's writes: it can be opened once there is room.
+    /// `ResourceBusy` if another process has it open, `InvalidData` if sled finds damage. `StorageFull` or `QuotaExceeded` if the disk has
+    /// no room for the writes of a start; the database can be opened once there is room.
     pub fn open(dir: &Path) -> io::Result<Self> {
         remove_unfinished_snapshots(dir)?;
         let db = sled::Config::new()
@@ -359,7 +362,8 @@ impl SledMeta {
     }
 }
 
-/// See above. Durable with the directory, which [`SledMeta::open`] syncs: a crash before that only causes another removal.
+/// Removes incomplete snapshots: sled would reject them as damaged. [`SledMeta::open`] syncs the directory; after a crash before that sync,
+/// the next start removes them again.
 fn remove_unfinished_snapshots(dir: &Path) -> io::Result<()> {
     let file = match File::options().write(true).open(dir.join(SLED_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -384,7 +388,7 @@ fn remove_unfinished_snapshots(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The original error: for disk errors, sled returns copies with the text of `Debug`.
+/// Returns the original error. For a disk error, sled returns a copy whose message is the original's `Debug` text.
 fn plain(error: sled::Error) -> io::Error {
     let error = io::Error::from(error);
     let words = error.to_string();
@@ -401,8 +405,8 @@ impl MetaStore for SledMeta {
 
     fn reserve(&self) -> io::Result<()> {
         let now = self.file.metadata()?;
-        // In blocks of 512 bytes, whatever the file system's block size is. sled truncates its file when its last segments are free, and
-        // the reserved blocks with it.
+        // `blocks` counts units of 512 bytes on every file system. sled truncates its file when its last segments are free, which also
+        // frees the reserved blocks.
         if now.blocks() * 512 >= now.len() + RESERVED_BYTES {
             return Ok(());
         }
@@ -411,7 +415,7 @@ impl MetaStore for SledMeta {
             match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, wanted) {
                 Err(Errno::INTR) => {}
                 Err(error @ (Errno::NOSPC | Errno::DQUOT)) => return Err(error.into()),
-                // A file system without reservation.
+                // The file system cannot reserve blocks.
                 Ok(()) | Err(_) => return Ok(()),
             }
         }
@@ -486,7 +490,7 @@ mod sled_tests {
             let refused = SledMeta::open(&path).err().map(|error| error.kind());
             assert_eq!(refused, Some(io::ErrorKind::ResourceBusy));
         }
-        // A process that another test is starting holds the lock's file until its exec.
+        // The lock is on an open file. If another test is starting a process, that process has inherited the file until its exec.
         let open = || SledMeta::open(&path);
         let meta = eventually("the lock is free", Duration::from_secs(5), open).unwrap();
         assert_eq!(meta.get("vote").unwrap(), Some(b"two".to_vec()));
@@ -510,7 +514,8 @@ mod sled_tests {
         assert_eq!(other.to_string(), "no");
     }
 
-    /// The file's content as read by another process, without the first one's memory. Only a power cut shows whether it is on the disk.
+    /// Reads the file as another process would, without sled's memory. This does not prove that the content is on the disk: only a power
+    /// cut shows that.
     #[test]
     fn flushed_values_are_in_the_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -554,7 +559,7 @@ mod sled_tests {
             assert_eq!(meta.get("vote").unwrap(), Some(b"one".to_vec()));
             assert!(!unfinished.exists());
         }
-        // A finished snapshot counts.
+        // sled does read a complete snapshot.
         std::fs::write(path.join("snap.FFFFFFFFFFFFFFFF"), b"half of it").unwrap();
         let damaged = open().err().map(|error| error.kind());
         assert_eq!(damaged, Some(io::ErrorKind::InvalidData));

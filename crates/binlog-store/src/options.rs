@@ -79,10 +79,9 @@ pub struct StoreOptions {
     pub data_dir: PathBuf,
     /// The log's ring.
     pub ring: RingId,
-    /// The GTIDs before the log's start, which it presupposes. The same on every member of the ring; used only when the first file is
-    /// created.
+    /// The GTIDs of transactions before the log's start. The same on every member of the ring; used only when the first file is created.
     pub origin: GtidSet,
-    /// True if the data directory has had a log before: no new one is created then, because it would forget the member's votes and
+    /// True if the data directory has had a log before. Then no new log is created, because it would lack the member's votes and
     /// acknowledged entries.
     pub begun: bool,
     /// When an entry counts as durable: after an fsync, or after the write to the operating system.
@@ -94,7 +93,7 @@ pub struct StoreOptions {
     pub writer: WriterMode,
     /// The part of the log to verify on open.
     pub verify_at_start: VerifyAtStart,
-    /// Bytes of recent entries kept in memory for readers. Unwritten entries stay in any case.
+    /// Bytes of recent entries kept in memory for readers. Unwritten entries stay in memory even beyond that.
     pub cache_bytes: u64,
     /// Bytes of entries that may wait for the writer; `LogIntake::queue_room` waits beyond that. One entry always fits.
     pub queue_bytes: u64,
@@ -106,8 +105,8 @@ pub struct StoreOptions {
     pub disk_reserve_bytes: u64,
     /// The store raises its alarm at this percentage of the disk budget.
     pub disk_alarm_percent: u8,
-    /// The folder for large payloads that are read from the log; without one they stay in memory. Its usage counts against the disk's room,
-    /// so it belongs on the log's disk.
+    /// The folder for large payloads that are read from the log; without a folder they stay in memory. Its files count against the log's
+    /// disk budget, so the folder must be on the log's disk.
     pub spill: SpillFolder,
     /// Notified of every group of entries that became durable, for metrics.
     pub observer: Option<Arc<dyn StoreObserver>>,

@@ -19,8 +19,8 @@ pub enum PurgePolicy {
     BeforeFile(FileNumber),
     /// The oldest files, until the total size is at most this many bytes.
     TotalBytes(u64),
-    /// Files closed before this time. If a leader's clock was ahead, a file's closing time can be in the future. It then counts as closed
-    /// with the next file that has a valid time.
+    /// Files closed before this time. If a leader's clock was ahead, a file's closing time can be in the future. Such a file gets the
+    /// closing time of the next file with a valid time.
     ClosedBefore {
         /// In seconds since the epoch.
         time: u32,
@@ -29,12 +29,12 @@ pub enum PurgePolicy {
     },
 }
 
-/// Entries that others still need, whatever the policy.
+/// Entries that the ring, the member's mysqld or the archive still needs, whatever the policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StillNeeded {
     /// The ring needs the entries starting at this index; `None` for none.
     pub by_ring: Option<u64>,
-    /// GTIDs that the member's mysqld has executed: it needs all others. `None` without a mysqld.
+    /// GTIDs that the member's mysqld has executed; it still needs all other transactions. `None` without a mysqld.
     pub executed: Option<GtidSet>,
     /// The unarchived part; `None` without an archive.
     pub by_archive: Option<NotArchived>,
@@ -50,7 +50,7 @@ pub struct NotArchived {
 }
 
 impl NotArchived {
-    /// Whether the archive keeps a file that, with all newer ones, has this many bytes.
+    /// Returns whether the file stays for the archive. `bytes_from_here` is the size of this file and all newer ones.
     pub(crate) fn keeps(&self, file: FileNumber, bytes_from_here: u64) -> bool {
         self.from.is_none_or(|from| from.file <= file) && bytes_from_here <= self.most_bytes
     }
@@ -60,31 +60,31 @@ impl NotArchived {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PurgeCandidate {
     pub(crate) file: FileNumber,
-    /// Its last entry, or the preceding one if it has none.
+    /// The file's last entry; if the file has none, the entry before it.
     pub(crate) last: Option<OpId>,
     pub(crate) size: u64,
-    /// Whether it ends with a rotate entry.
+    /// Whether the file ends with a rotate entry.
     pub(crate) closed: bool,
     /// Closing time in seconds since the epoch.
     pub(crate) closed_at: Option<u32>,
-    /// True if the member's mysqld has executed all of it.
+    /// True if the member's mysqld has executed all transactions of the file.
     pub(crate) executed: bool,
-    /// True if it stays until it is archived.
+    /// True if the file stays until it is archived.
     pub(crate) kept_for_archive: bool,
 }
 
 /// Why a file that the policy would remove is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeLimit {
-    /// It is being written.
+    /// The file is being written.
     Open,
-    /// Its rotate entry is not committed yet.
+    /// The file's rotate entry is not committed yet.
     NotCommitted,
     /// The ring needs entry `index` and later ones.
     NeededByRing(u64),
-    /// The member's mysqld has not executed all of it.
+    /// The member's mysqld has not executed all transactions of the file.
     NotExecuted,
-    /// It is not archived yet.
+    /// The file is not archived yet.
     NotArchived,
     /// A hold keeps entry `index` and later ones.
     Held(u64),
@@ -137,8 +137,8 @@ fn wanted(files: &[PurgeCandidate], policy: &PurgePolicy, left: u64) -> bool {
         }
         PurgePolicy::TotalBytes(bytes) => left > *bytes,
         PurgePolicy::ClosedBefore { time, now } => {
-            // A file was closed before the later ones were. Their times are used only if its own is impossible: otherwise one rotation by a
-            // lagging clock would make all earlier files look that old.
+            // Files are closed in order, so this file was closed before the later ones. A later file's time is used only if this file's own
+            // time is impossible. Otherwise one rotation by a lagging clock would make all earlier files look that old.
             let mut possible = files.iter().filter_map(|file| file.closed_at);
             let decides = possible.find(|closed_at| closed_at < time || closed_at <= now);
             decides.is_some_and(|closed_at| closed_at < *time)
@@ -176,7 +176,7 @@ fn limit(
 
 static NEXT_HOLD: AtomicU64 = AtomicU64::new(0);
 
-/// Keeps the files with the entries starting at an index. Files that were purged in the meantime are removed on drop.
+/// Keeps the files with the entries starting at an index. Files that are purged while the hold exists are removed on drop.
 #[must_use = "the entries are kept only as long as the hold lives"]
 pub struct PurgeHold {
     shared: Arc<Shared>,
@@ -215,7 +215,7 @@ mod tests {
         FileNumber::new(number).unwrap()
     }
 
-    /// Files 1 to 4 of 100 bytes with ten entries each, closed at 1000, 2000 and 3000; the last is open.
+    /// Files 1 to 4 of 100 bytes with ten entries each. Files 1 to 3 were closed at 1000, 2000 and 3000; file 4 is open.
     fn files() -> Vec<PurgeCandidate> {
         (1..=4)
             .map(|file| PurgeCandidate {
@@ -240,17 +240,17 @@ mod tests {
     fn a_clock_that_was_ahead_once_holds_no_files_back() {
         // Closing times of the files, the time limit, and the number of removed files.
         let rows: [([u32; 3], u32, usize); 11] = [
-            // The second one far in the future.
+            // The second file's closing time is far in the future.
             ([1000, 90_000, 3000], 2000, 1),
             ([1000, 90_000, 3000], 3000, 1),
             ([1000, 90_000, 3000], 3001, 3),
             ([90_000, 80_000, 3000], 3001, 3),
-            // The last one's closing time is unknown.
+            // The last file's closing time is unknown.
             ([1000, 2000, 90_000], 9000, 2),
             ([90_000, 90_001, 90_002], 9000, 0),
             ([90_000, 90_001, 90_002], 90_002, 2),
             ([90_000, 5000, 6000], 90_000, 3),
-            // A past time may be correct: a lagging clock makes only its own file look older.
+            // A time in the past may be correct: a lagging clock makes only its own file look older.
             ([5000, 6000, 7], 4000, 0),
             ([5000, 6000, 7], 5500, 1),
             ([5000, 9000, 6000], 7000, 1),

@@ -1,4 +1,4 @@
-//! Failed reads of log files for a receiver, with their alarm, until the reads succeed.
+//! Records failed reads of log files for a receiver until the reads succeed. The member reports them as an alarm.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,14 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::StoreError;
 use crate::format::FileNumber;
 
-/// A file that could not be read the last time.
+/// A file whose last read failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadFault {
     /// The file's number.
     pub file: FileNumber,
     /// The first requested entry; `None` for a read by bytes or of the whole file.
     pub index: Option<u64>,
-    /// The requested bytes that have not been read since; `None` for other reads.
+    /// The requested bytes that still have not been read; `None` if the failed read was by entries or of the whole file.
     pub(crate) bytes: Option<Range<u64>>,
     /// The fault, as text.
     pub why: String,
@@ -45,7 +45,7 @@ impl ReadFault {
         }
     }
 
-    /// Whether the whole file must be read back before it counts as intact.
+    /// Whether only a read of the whole file can show that it is intact.
     fn is_whole(&self) -> bool {
         self.index.is_none() && self.bytes.is_none()
     }
@@ -90,10 +90,10 @@ impl ReadFaults {
         }
     }
 
-    /// Records that entries of a file from this one on were read.
+    /// Records that entries of a file were read, starting at `index`.
     pub(crate) fn succeeded(&self, file: FileNumber, index: u64) {
         let mut now = self.lock();
-        // Only the same read as the failed one counts: one from elsewhere need not reach the damage.
+        // The fault ends only if the failed read succeeds: a read that starts elsewhere may not reach the damage.
         if now.get(&file).and_then(|fault| fault.index) == Some(index) {
             now.remove(&file);
             tracing::info!(file = %file.name(), "the log is readable again where a read had failed");
@@ -136,7 +136,7 @@ impl ReadFaults {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FileNumber, ReadFault>> {
-        // Its entries are replaced as a whole.
+        // Each value is replaced as a whole, so the lock is used even if poisoned.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -179,7 +179,7 @@ mod tests {
         assert!(faults.has(file));
         faults.read(file, &(160..200));
         assert_eq!(faults.now(), []);
-        // A successful read does not clear detected damage, whatever other reads fail.
+        // Detected damage stays recorded after a successful read of bytes, even if another read failed in between.
         faults.failed(ReadFault::damaged(file, "a bit has turned".to_owned()));
         faults.failed(ReadFault::of_bytes(file, 100..200, &error));
         faults.read(file, &(0..u64::MAX));

@@ -19,7 +19,7 @@ use crate::shared::Shared;
 
 /// Pause before another attempt to read a follower's entries.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
-/// Attempts to plan a read after the log was truncated or purged during it.
+/// Attempts at a read; an attempt fails if the log is truncated or purged during it.
 const ATTEMPTS: usize = 16;
 
 /// A reader of the log; any number of them may be active. Implements openraft's [`RaftLogReader`].
@@ -27,7 +27,7 @@ const ATTEMPTS: usize = 16;
 pub struct LogReader {
     shared: Arc<Shared>,
     hint: Option<ReadHint>,
-    /// Reads for the engine, which stops permanently at the first error.
+    /// True if the engine reads: it stops permanently at the first error.
     of_the_engine: bool,
 }
 
@@ -48,8 +48,8 @@ impl LogReader {
         }
     }
 
-    /// The log's entries from `start` to before `end`: all of them, or the first ones that fit into the batch size, at least one. They were
-    /// in the log together in the returned generation of the view.
+    /// Reads the log's entries from `start` to before `end`: all of them, or the first ones that fit into the batch size, at least one.
+    /// Also returns the view's generation in which the log had these entries.
     async fn read(&mut self, start: u64, end: u64) -> Result<(Vec<Entry>, u64), StoreError> {
         let budget = self.shared.options.read_batch_bytes;
         let mut failure = None;
@@ -77,7 +77,7 @@ impl LogReader {
             let found = reading.await.map_err(failed).flatten();
             let mut view = self.shared.view.lock();
             if view.generation != generation {
-                // A truncation came in between: the entries read may be gone.
+                // The log was truncated during the read, so it may not have these entries any longer.
                 continue;
             }
             match found {
@@ -106,8 +106,8 @@ impl LogReader {
         let Some(error) = failure else {
             return Err(lost_race());
         };
-        // Recorded for any reader: the member reports the fault and replaces the file by another member's. A failure of the writer is not
-        // the file's fault.
+        // The fault is recorded for any reader: the member reports it, and replaces the file with another member's copy. If the writer has
+        // failed, the file is not at fault.
         let place = {
             let view = self.shared.view.lock();
             locate(&view.files, start).filter(|_| view.failure.is_none())
@@ -119,7 +119,7 @@ impl LogReader {
         Err(error)
     }
 
-    /// All entries of the range, read in pieces. All pieces are of one state of the log, not of two states around a truncation.
+    /// Reads all entries of the range in pieces. If the log is truncated between two pieces, the read starts again.
     async fn read_all(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, StoreError> {
         'attempts: for _ in 0..ATTEMPTS {
             let (mut all, generation) = self.read(start, end).await?;
@@ -257,14 +257,14 @@ impl RaftLogReader<TypeConfig> for LogReader {
         end: u64,
     ) -> Result<Vec<Entry>, io::Error> {
         match self.read(start, end).await {
-            // A purge removed the start of the range, and the caller takes the first entry for the requested one. Without entries the
-            // engine sends a heartbeat, and later restarts the member's log.
+            // A purge removed the start of the range. The caller would take the first returned entry for the requested one, so nothing is
+            // returned. The engine then sends a heartbeat, and later restarts the member's log.
             Ok((entries, _)) if !begins_at(&entries, start) => Ok(Vec::new()),
             Ok((entries, _)) => Ok(entries),
-            // On an error the engine would stop the whole member, although only one follower is affected. Entries read from files here are
-            // old, and none of the engine's decisions depends on them. Without entries, it sends an empty request, which is always valid,
-            // and reads again. So only that follower waits. The wait is bounded, because the engine detects the loss of its leadership only
-            // between two reads.
+            // On an error the engine would stop the whole member, although only one follower is affected. So no entries are returned
+            // instead. This is safe: the entries read from files are old, and no decision of the engine depends on them. The engine then
+            // sends an empty request, which is always valid, and reads again, so only that follower waits. The pause is bounded, because
+            // the engine detects the loss of its leadership only between two reads.
             Err(_) if self.of_the_engine => {
                 // The writer's failure stops the member, and the writer reports it.
                 let failed = self.shared.view.lock().failure.clone();
@@ -313,7 +313,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
             .terms
             .last_of_each_term(range.start().index, range.end().index);
         let log_ids: Vec<LogId> = runs.into_iter().map(LogId::from).collect();
-        // The range may begin with a purged entry, whose term then also counts.
+        // The range may begin with a purged entry: its term is included, too.
         let first = OpId::from(*range.start());
         match log_ids.first() {
             Some(run) if OpId::from(*run).term == first.term => Ok(log_ids),

@@ -14,7 +14,7 @@ use crate::writer::{Command, CommandQueue, LogWriter, lock};
 
 /// The most bytes that an append writes in the caller's thread.
 const IN_PLACE_BYTES: u64 = 256 << 10;
-/// With less free space than this, no caller writes in its own thread, which would have to wait for room.
+/// If less space is free than this, no caller writes in its own thread, because it might have to wait for room.
 const IN_PLACE_FREE: u64 = 256 << 20;
 
 /// The state shared by the store, its handles and its readers.
@@ -71,8 +71,8 @@ impl Shared {
         })
     }
 
-    /// Without syncs, writing a few bytes takes less time than waking the writer's thread: if that is idle, the caller writes. Returns the
-    /// command if it must be queued.
+    /// Performs a command in the caller's thread if it is small and the writer is idle; otherwise returns it, and the caller queues it.
+    /// Without syncs, writing a few bytes takes less time than waking the writer's thread.
     fn try_in_place(&self, command: Command) -> Option<Command> {
         let suits = self.options.durability == Durability::Os
             && matches!(command, Command::Append { .. })

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub struct FlushSample {
     /// Number of entries that became durable together.
     pub entries: u64,
-    /// Their bytes in the file.
+    /// Bytes of these entries in the file.
     pub bytes: u64,
     /// Duration of the write.
     pub write: Duration,
@@ -49,9 +49,9 @@ pub struct StoreStats {
     pub disk_alarm: bool,
     /// The disk refused a write for lack of room, and the writer waits until the disk accepts it.
     pub disk_refuses: bool,
-    /// Its file system has no free inodes, although it may have free space.
+    /// The log's file system has no free inodes, although it may have free space.
     pub no_inodes: bool,
-    /// Duration of the writer's current operation; zero while idle. Only this figure shows an operation that does not end.
+    /// Duration of the writer's current operation; zero while idle. No other counter shows an operation that does not end.
     pub busy_for: Duration,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn change(&self, change: impl FnOnce(&mut StoreStats)) {
-        // Numbers, each consistent at every moment.
+        // A panic leaves the numbers consistent, so the lock is used even if poisoned.
         change(&mut self.stats.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -84,7 +84,7 @@ impl Counters {
         });
     }
 
-    /// The counters, without the levels that others have.
+    /// The counters that the writer and the readers update; other components add the rest.
     pub(crate) fn snapshot(&self) -> StoreStats {
         let busy_since = self.busy_since.lock();
         let busy_since = *busy_since.unwrap_or_else(PoisonError::into_inner);

@@ -16,7 +16,8 @@ use crate::handle::LogHandle;
 use crate::reader::LogReader;
 use crate::writer::{Command, can_keep};
 
-/// With this many bytes queued for the writer, a purge is not awaited: the engine's loop, and the heartbeats with it, would stall.
+/// If at least this many bytes are queued for the writer, a purge is not awaited: otherwise the engine's loop, and with it the heartbeats,
+/// would stall.
 const PURGED_LATER_FROM: u64 = 1 << 20;
 
 /// A member's log, opened by [`BinlogStore::open`]. The engine owns it; other components get a [`LogHandle`] from [`BinlogStore::handle`]
@@ -31,10 +32,12 @@ impl BinlogStore {
         self.handle.clone()
     }
 
-    /// Truncates the log after `to`, entirely for `None`, even below its commit index. It serves a member without which a lost quorum was
-    /// repaired, before its engine gets the log. The tail's bytes are kept in `trimmed/` next to the log with `reason` and `at`, seconds
-    /// since the epoch; see [`CutTail`]. The stored committed op id is lowered with the log, the vote never is. Durable on return. After a
-    /// crash in between, another call completes it; repeating it changes nothing.
+    /// Truncates the log after `to`, or entirely for `None`, even below its commit index. Used after the repair of a lost quorum, for a
+    /// member that did not take part in the repair, and before its engine gets the log.
+    ///
+    /// The tail's bytes are kept in `trimmed/` next to the log, with `reason` and `at`, in seconds since the epoch; see [`CutTail`]. The
+    /// stored committed op id is lowered with the log; the vote never is. Durable on return. If a crash interrupts it, another call
+    /// completes it. Repeating the call changes nothing.
     ///
     /// # Errors
     /// [`CutBackError`]; with [`CutBackError::NotThere`] nothing was changed.
@@ -178,7 +181,7 @@ impl RaftLogStorage<TypeConfig> for BinlogStore {
         let upto = OpId::from(log_id);
         let within = self.shared.view.lock().last() >= Some(upto);
         if within && self.shared.queue.bytes() >= PURGED_LATER_FROM {
-            // Until the writer processes it, the log has more than it needs, which is also possible after a crash.
+            // Until the writer processes the purge, the log has entries that it no longer needs, which is also possible after a crash.
             let (done, _) = oneshot::channel();
             let submitted = self.shared.submit(Command::Purge(upto, done));
             return submitted.map_err(|_| StoreError::Closed.into());

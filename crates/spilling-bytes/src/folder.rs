@@ -1,5 +1,5 @@
-//! The folder of large payloads and their total size, and its files: written sequentially, then mapped. A file has no name, and only this
-//! process ever has it open, so no other process can change or truncate the mapped bytes.
+//! The folder of large payloads, their total size, and their files. A file is written sequentially, then mapped. It has no name, and only
+//! this process ever has it open, so no other process can change or truncate the mapped bytes.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -15,29 +15,29 @@ use rustix::fs::{Mode, OFlags};
 
 /// The prefix of a file's name while it briefly has one.
 const NAME: &str = "payload-";
-/// The free space is checked again after this many bytes more than announced.
+/// If a payload exceeds its announced size, the free space is checked again after this many more bytes.
 const CHECK_EVERY: u64 = 64 << 20;
 
-/// The folder for large payloads; clones are the same folder. The default is none: all payloads stay in memory.
+/// The folder for large payloads. Clones refer to the same folder. The default is no folder: all payloads stay in memory.
 #[derive(Debug, Clone, Default)]
 pub struct SpillFolder(Option<Arc<Folder>>);
 
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// Bytes of its disk that always stay free.
+    /// Bytes on the folder's disk that must stay free.
     reserve: u64,
-    /// The total of all files in use.
+    /// Total bytes of all files in use.
     bytes: AtomicU64,
-    /// The number for the next file name; names are not reused.
+    /// Number for the next file name. Names are not reused.
     names: AtomicU64,
     warned: AtomicBool,
 }
 
 impl SpillFolder {
-    /// The folder at `path`: creates it if missing, and removes files that a crash left. A payload gets a file only while the disk
-    /// keeps `reserve` bytes free, in addition to the payload's copy elsewhere on the disk. If the folder cannot be used, payloads
-    /// stay in memory, and a warning is logged.
+    /// Opens the folder at `path`: creates it if it is missing, and removes files that a crash left. A payload gets a file only if the disk
+    /// keeps `reserve` bytes free, in addition to the payload's copy elsewhere on the same disk. If the folder cannot be used, a warning is
+    /// logged, and payloads stay in memory.
     pub fn open(path: impl Into<PathBuf>, reserve: u64) -> Self {
         let path = path.into();
         let folder = Self(Some(Arc::new(Folder {
@@ -56,7 +56,7 @@ impl SpillFolder {
         }
     }
 
-    /// Bytes of the payloads in files now.
+    /// Total bytes of the payloads that are in files now.
     pub fn bytes(&self) -> u64 {
         let bytes = |folder: &Arc<Folder>| folder.bytes.load(Ordering::Relaxed);
         self.0.as_ref().map_or(0, bytes)
@@ -86,7 +86,7 @@ impl SpillFolder {
     }
 }
 
-/// Equal if they are the same folder.
+/// Two values are equal if they are the same folder.
 impl PartialEq for SpillFolder {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -129,7 +129,8 @@ impl Folder {
         let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(&self.path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => Ok(file.into()),
-            // The file system does not support it: the name is removed immediately; after a crash, the next start removes it.
+            // The file system does not support files without names, so the name is removed immediately. After a crash in between, the next
+            // start removes the file.
             Err(_) => {
                 let number = self.names.fetch_add(1, Ordering::Relaxed);
                 let path = self.path.join(format!("{NAME}{number}"));
@@ -142,7 +143,7 @@ impl Folder {
         }
     }
 
-    /// True if the disk has room for this many further bytes of a file, in addition to the payload's bytes written elsewhere.
+    /// Checks that the disk has room for this many further bytes of a file, in addition to the payload's bytes that are written elsewhere.
     fn check_room(&self, file: u64, elsewhere: u64) -> io::Result<()> {
         let disk = rustix::fs::statvfs(&self.path)?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -158,7 +159,7 @@ impl Folder {
     }
 }
 
-/// A file during writing.
+/// A file that is being written.
 #[derive(Debug)]
 pub(crate) struct SpillFile {
     file: File,
@@ -167,7 +168,7 @@ pub(crate) struct SpillFile {
     room_for: u64,
 }
 
-/// Bytes of a file, counted in the folder's total.
+/// Bytes of a file that are included in the folder's total.
 #[derive(Debug)]
 struct Counted {
     folder: Arc<Folder>,
@@ -181,7 +182,7 @@ impl Drop for Counted {
 }
 
 impl SpillFile {
-    /// For a payload of `expected` bytes, which is also written elsewhere on the same disk.
+    /// Creates a file for a payload of `expected` bytes, which is also written elsewhere on the same disk.
     pub(crate) fn create(folder: &SpillFolder, expected: u64) -> io::Result<Self> {
         let none = || io::Error::new(io::ErrorKind::NotFound, "there is no folder for it");
         let folder = folder.0.clone().ok_or_else(none)?;
@@ -197,7 +198,7 @@ impl SpillFile {
         self.counted.bytes
     }
 
-    /// Appends; after an error, the file is unchanged.
+    /// Appends bytes. If it fails, the file is unchanged.
     pub(crate) fn write(&mut self, bytes: &[u8], expected: u64) -> io::Result<()> {
         let Counted {
             folder,
@@ -250,11 +251,11 @@ impl AsRef<[u8]> for SpilledMap {
     }
 }
 
-/// Unmapping a gigabyte takes a fraction of a second, and the last user may not be able to wait.
+/// Unmapping a gigabyte takes a fraction of a second, and the last user may not be able to wait, so another thread does it.
 impl Drop for SpilledMap {
     fn drop(&mut self) {
         let map = self.0.take();
-        // If no thread can be created, it is dropped here.
+        // If no thread can be created, the map is dropped in this one.
         thread::Builder::new()
             .name("spill-drop".to_owned())
             .spawn(move || drop(map))

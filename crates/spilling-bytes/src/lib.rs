@@ -2,9 +2,9 @@
 //! name as they arrive, which is mapped at the end. The operating system may write its pages out and drop them, so a payload of a
 //! gigabyte takes a few megabytes of the process's own memory. Users of the bytes see no difference.
 //!
-//! The file is never synced, because it is not a durable copy; it disappears with the last user of the bytes, or with the process.
-//! A failure of the file costs memory but no bytes: they are read back, and the rest stays in memory.
-//! An error of the disk on a page read ends the process (SIGBUS).
+//! The file is never synced, because it is not a durable copy. It disappears with the last user of the bytes, or with the process. If
+//! writing the file fails, its bytes are read back, and everything stays in memory. If the disk fails while a mapped page is read, the
+//! process ends (SIGBUS).
 
 mod folder;
 pub mod long_work;
@@ -16,14 +16,14 @@ use bytes::{Bytes, BytesMut};
 use crate::folder::SpillFile;
 pub use crate::folder::SpillFolder;
 
-/// The size from which bytes are in a file. A process may receive several payloads concurrently, so this is a small part
-/// of its memory. Nearly all transactions are smaller and never use a file.
+/// Minimum size of a payload that is stored in a file. A process may receive several payloads concurrently, so this is a small part of its
+/// memory. Nearly all transactions are smaller.
 pub const SPILLED_FROM: usize = 16 << 20;
 
-/// The number of bytes that are gathered before a write, so that small pieces do not cost a call each.
+/// Bytes that are gathered before a write, so that small pieces do not each need a system call.
 const WRITTEN_AT: usize = 1 << 20;
 
-/// The most memory reserved in advance for an announced length, which alone must not cost memory.
+/// Maximum memory reserved in advance for an announced length. A false announcement must not cost more memory.
 const FIRST_RESERVATION: usize = 1 << 20;
 
 /// Bytes during their arrival.
@@ -41,7 +41,7 @@ pub struct SpillingBytes {
     /// The bytes that are not in the file.
     buffer: BytesMut,
     file: Option<SpillFile>,
-    /// It stays in memory: there is no folder, or the file failed.
+    /// True if the payload stays in memory, because there is no folder or the file failed.
     in_memory: bool,
     crc32c: u32,
     lost: Option<SpillLost>,
@@ -56,7 +56,7 @@ pub struct Gathered {
     pub crc32c: u32,
 }
 
-/// The file failed, and its bytes could not be read back either.
+/// The file failed, and its bytes could not be read back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{bytes} bytes of a large payload in {folder} cannot be read back: {reason}; check the disk that holds it"
@@ -68,7 +68,7 @@ pub struct SpillLost {
 }
 
 impl SpillingBytes {
-    /// Begins with `announced` expected bytes; 0 if unknown. Many bytes go into a file of `folder`.
+    /// Begins a payload of `announced` expected bytes; 0 if unknown. A large payload is stored in a file of `folder`.
     pub fn begin(folder: &SpillFolder, announced: usize) -> Self {
         Self {
             folder: folder.clone(),
@@ -81,7 +81,7 @@ impl SpillingBytes {
         }
     }
 
-    /// Sets the expected length before the first piece. The caller is sure of it, so the memory is reserved immediately.
+    /// Sets the expected length before the first piece. The caller is certain of it, so the memory is reserved immediately.
     pub fn announce(&mut self, bytes: usize) {
         self.announced = bytes;
         if self.in_memory || bytes < SPILLED_FROM {
@@ -100,7 +100,7 @@ impl SpillingBytes {
         self.len() == 0
     }
 
-    /// Adds the next piece. During a write to the file, the thread's other tasks continue, as in [`long_work`].
+    /// Adds the next piece. While a file is written, the thread's other tasks continue, as in [`long_work`].
     pub fn push(&mut self, piece: &[u8]) {
         self.crc32c = crc32c::crc32c_append(self.crc32c, piece);
         let waiting = self.buffer.len() + piece.len();
@@ -117,10 +117,10 @@ impl SpillingBytes {
         }
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     ///
     /// # Errors
-    /// [`SpillLost`] when the file failed, and could not be read back.
+    /// [`SpillLost`] if the file failed, and its bytes could not be read back.
     pub fn finish(mut self) -> Result<Gathered, SpillLost> {
         if self.file.is_some() {
             self.write_buffer();
@@ -148,13 +148,13 @@ impl SpillingBytes {
         self.announced.max(so_far) >= SPILLED_FROM
     }
 
-    /// Moves the buffer into the file, or keeps it in memory permanently.
+    /// Moves the buffer into the file. If that fails, the payload stays in memory permanently.
     fn write_buffer(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         if self.write(&buffer) {
             self.buffer = buffer;
             self.buffer.clear();
-            // The buffer from before the switch to a file is larger than later ones.
+            // The buffer from before the switch to a file is larger than is needed afterwards.
             if self.buffer.capacity() > 2 * WRITTEN_AT {
                 self.buffer = BytesMut::with_capacity(WRITTEN_AT);
             }
@@ -163,8 +163,8 @@ impl SpillingBytes {
         }
     }
 
-    /// Appends to the file, which is created if missing. After an error, the buffer has all earlier bytes and `bytes`. Exception: if
-    /// the buffer was empty and no file existed, the caller keeps `bytes`.
+    /// Appends to the file, which is created if missing. If this fails, the buffer contains all earlier bytes and `bytes`. There is one
+    /// exception: if the buffer was empty and no file existed, the caller keeps `bytes`.
     fn write(&mut self, bytes: &[u8]) -> bool {
         let written = long_work::run(bytes.len().max(long_work::LARGE), || {
             let expected = self.announced.max(self.len() + bytes.len()) as u64;
@@ -188,7 +188,7 @@ impl SpillingBytes {
         false
     }
 
-    /// Reads the file's bytes back, before those of the buffer.
+    /// Reads the file's bytes back and puts them before those of the buffer.
     fn stay_in_memory(&mut self, file: &SpillFile, error: &io::Error) {
         self.in_memory = true;
         self.folder.warn(error);

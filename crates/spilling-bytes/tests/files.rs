@@ -1,4 +1,4 @@
-//! Bytes in memory and in files are identical; a failure of the folder loses no byte.
+//! Bytes in memory and in files are identical, and a failure of the folder loses no byte.
 
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use spilling_bytes::{Gathered, SPILLED_FROM, SpillFolder, SpillingBytes};
 use testkit::real_disks::LoopDisk;
 
-/// Bytes that differ from piece to piece.
+/// Bytes that are different in each piece.
 fn pattern(length: usize) -> Vec<u8> {
     let word = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..length)
@@ -92,7 +92,7 @@ fn payloads_stay_in_memory_without_folder_or_room() {
     }
 }
 
-/// Needs root and a loop device, as other tests with real disks do.
+/// Needs root and a loop device, as all tests with real disks do.
 #[test]
 fn full_disk_during_spill_loses_no_byte() {
     let home = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn full_disk_during_spill_loses_no_byte() {
     assert!(gathered.bytes == bytes);
     assert_eq!(gathered.crc32c, crc32c::crc32c(&bytes));
 
-    // With room for the file, but not for the log's copy in addition.
+    // The disk has room for the file, but not also for the log's copy.
     disk.make_room().unwrap();
     let tight = SpillFolder::open(mounted.join("spill"), 64 << 20);
     assert!(self::gathered(&tight, &bytes, 8192, bytes.len()).bytes == bytes);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use spilling_bytes::long_work;
 use tokio::sync::oneshot;
 
-/// The duration of the work; far longer than a loaded machine delays a thread.
+/// Duration of the work: much longer than a loaded machine delays a thread.
 const WORK: Duration = Duration::from_secs(2);
 
-/// The longest delay of a 5 ms timer while a task that another timer woke processed this many bytes.
+/// Returns the longest delay of a 5 ms timer while another task processed this many bytes. A timer had woken that task.
 async fn longest_silence(bytes: usize) -> Duration {
     let (ended, mut end) = oneshot::channel::<()>();
     let ticking = tokio::spawn(async move {
@@ -32,8 +32,8 @@ async fn longest_silence(bytes: usize) -> Duration {
     ticking.await.expect("it ticks to the end")
 }
 
-/// As many threads as on a small machine. The runtime has no other tasks, so the working thread is the one that
-/// polled the timers.
+/// Uses as many threads as a small machine. The runtime has no other tasks, so the thread that does the work is the one that polled the
+/// timers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timers_run_during_long_work() {
     let silence = longest_silence(long_work::LARGE).await;

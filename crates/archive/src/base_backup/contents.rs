@@ -11,10 +11,10 @@ use super::BaseError;
 const OF_ONE_SERVER: [&str; 4] = ["auto.cnf", "mysqld-auto.cnf", "mysqld.my", "lost+found"];
 /// Top-level directories that mysqld recreates: temporary tables, and redo archived for a clone.
 const MADE_ANEW: [&str; 2] = ["#innodb_temp", "#ib_archive"];
-/// The directory with a clone's state, which except for one file describes the server that made the clone.
+/// The directory with the state of a clone. Except for one file, it describes the server that was cloned.
 const OF_A_CLONE: &str = "#clone";
-/// A file that makes mysqld recreate, at its first start, tables that a clone copies only in the dictionary: those of engines other than
-/// InnoDB, as mysql.slow_log.
+/// A file that makes mysqld recreate tables at its first start. A clone copies these tables only in the dictionary: they use other engines
+/// than InnoDB, as mysql.slow_log does.
 const TO_BE_MADE_ANEW: &str = "#status_fix";
 /// File name suffixes of tablespaces, whose names a client chooses.
 const TABLESPACES: [&str; 2] = [".ibd", ".ibu"];
@@ -36,7 +36,7 @@ pub struct Entry {
     pub is_directory: bool,
     /// Size in bytes; 0 for a directory.
     pub bytes: u64,
-    /// Modification time. For a directory the epoch, because other entries may be created next to the backed-up ones.
+    /// Modification time; for a directory, the epoch, because other entries may be created next to the backed-up ones.
     pub modified: SystemTime,
 }
 
@@ -68,7 +68,7 @@ fn is_of_a_log(name: &str) -> bool {
 /// All entries of a data directory's base backup, sorted by name, each directory before its contents.
 ///
 /// # Errors
-/// When the directory cannot be read, or contains an entry that cannot be backed up, as a link.
+/// When the directory cannot be read, or contains an entry that cannot be backed up, such as a link.
 pub fn list(data_dir: &Path) -> Result<Vec<Entry>, BaseError> {
     let mut entries = Vec::new();
     list_below(data_dir, Path::new(""), &mut entries)?;
@@ -122,8 +122,8 @@ fn list_below(data_dir: &Path, below: &Path, to: &mut Vec<Entry>) -> Result<(), 
     Ok(())
 }
 
-/// Checks that the entries are a complete data directory. A server with data elsewhere (`innodb_data_home_dir`,
-/// `innodb_log_group_home_dir`, `innodb_undo_directory`) cannot start from the rest.
+/// Checks that the entries are a complete data directory. If a server has data elsewhere (`innodb_data_home_dir`,
+/// `innodb_log_group_home_dir`, `innodb_undo_directory`), it cannot start from the entries alone.
 ///
 /// # Errors
 /// Names the missing part.

@@ -20,11 +20,12 @@ use crate::manifest::Object;
 use crate::sealed::{Hashed, MOST_WINDOW_LOG};
 use crate::storage::{Download, Storage};
 
-/// Unpacks a base backup into a directory, which must not exist or be empty. On return, every byte is verified and synced. `progress`
-/// receives the bytes of files written, and stops the download with `Break`.
+/// Unpacks a base backup into a directory, which must not exist or must be empty. On return, every byte is verified and synced. `progress`
+/// receives the number of bytes written to files; if it returns `Break`, the download stops.
 ///
 /// # Errors
-/// When a part is damaged or missing, the backup is only registered, or a write fails here. The written files are unusable then.
+/// When a part is damaged or missing, the backup is only registered, or a write to this host's disk fails. The written files are then
+/// unusable.
 pub async fn download(
     storage: &Storage,
     manifest: &BaseManifest,
@@ -32,7 +33,7 @@ pub async fn download(
     into: &Path,
     progress: impl FnMut(u64) -> ControlFlow<()> + Send + 'static,
 ) -> Result<(), BaseError> {
-    // Before any directory is created.
+    // Checked before any directory is created.
     tar_of(manifest)?;
     make_empty(into, DIRECTORY_MODE)?;
     let target = Target {
@@ -55,7 +56,7 @@ pub async fn verify(
     read_all(storage, manifest, identities, Nowhere, progress).await
 }
 
-/// The tar stream of a base backup whose data are in the archive.
+/// The tar stream of a base backup whose data is in the archive.
 fn tar_of(manifest: &BaseManifest) -> Result<Tar, BaseError> {
     match (&manifest.form, manifest.tar) {
         (BaseForm::Registered { tool, place }, _) => Err(BaseError::Registered {
@@ -132,12 +133,12 @@ fn read_into(
     }
 }
 
-/// As mysqld creates directories.
+/// The mode with which mysqld creates directories.
 pub(super) const DIRECTORY_MODE: u32 = 0o750;
 
 type Decoder = zstd::stream::read::Decoder<'static, Box<dyn BufRead>>;
 
-/// The bytes of an object. They are hashed at its end, after the decrypting and unpacking readers are dropped.
+/// The bytes of an object. They are hashed to the object's end after the decrypting and unpacking readers are dropped.
 #[derive(Clone)]
 struct Stored(Rc<RefCell<Hashed<io::Take<Download>>>>);
 
@@ -164,7 +165,7 @@ struct Objects {
 }
 
 impl Objects {
-    /// The object being read, otherwise the next one, if any.
+    /// Returns the object that is being read, or opens the next one, if any.
     fn open(&mut self) -> Result<Option<OpenObject>, BaseError> {
         if let Some(open) = self.open.take() {
             return Ok(Some(open));
@@ -197,7 +198,7 @@ impl Objects {
     }
 }
 
-/// Reads as a [`BaseError`] in an [`io::Error`] what cannot be read.
+/// Reads the unpacked bytes. If an object cannot be read, the [`io::Error`] contains a [`BaseError`].
 impl Read for Objects {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if to.is_empty() {
@@ -260,14 +261,14 @@ impl OpenObject {
 /// A directory into which a base backup is unpacked.
 struct Target {
     into: PathBuf,
-    /// Synced at the end, when their contents are complete.
+    /// Created directories. They are synced at the end, when their contents are complete.
     made: Vec<PathBuf>,
 }
 
 /// Creates a directory, or checks that it is empty.
 ///
 /// # Errors
-/// When it is not empty, or cannot be created or read.
+/// When the directory is not empty, or cannot be created or read.
 pub fn make_empty(directory: &Path, mode: u32) -> Result<(), BaseError> {
     let mut builder = DirBuilder::new();
     let made = builder.recursive(true).mode(mode).create(directory);

@@ -1,4 +1,5 @@
-//! Names of base backups, from start time and member so that a listing sorts by time, and their manifests, as human-readable JSON.
+//! Names and manifests of base backups. Names begin with the start time, so that a listing sorts by time. Manifests are human-readable
+//! JSON.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +28,7 @@ pub const BASE_FOLDER: &str = "base/";
 const MANIFEST: &str = "manifest.json";
 const MOMENT: &[BorrowedFormatItem<'_>] =
     format_description!("[year][month][day]T[hour][minute][second]Z");
-/// The end of the year 9999; names of later seconds are longer.
+/// The end of the year 9999. Names of later seconds would be longer.
 const LAST: u64 = 253_402_300_799;
 
 /// Name of a base backup, as in `20261126T143816Z-3`. Ordered by start time.
@@ -39,7 +40,7 @@ pub struct BaseName {
 }
 
 impl BaseName {
-    /// For a start time, in seconds since 1970, and a member. `None` after the year 9999.
+    /// The name for a start time, in seconds since 1970, and a member. `None` after the year 9999.
     pub const fn new(began_at: u64, member: MemberId) -> Option<Self> {
         match began_at <= LAST {
             true => Some(Self { began_at, member }),
@@ -57,12 +58,12 @@ impl BaseName {
         self.member
     }
 
-    /// Prefix of all its objects' names, below the ring's folder.
+    /// Prefix of the names of all objects of the base backup, below the ring's folder.
     pub fn folder(&self) -> String {
         format!("{BASE_FOLDER}{self}/")
     }
 
-    /// The name of its manifest, below the ring's folder.
+    /// The name of the base backup's manifest, below the ring's folder.
     pub fn manifest(&self) -> String {
         format!("{}{MANIFEST}", self.folder())
     }
@@ -122,41 +123,42 @@ impl TryFrom<String> for BaseName {
 pub struct BaseManifest {
     /// [`BASE_VERSION`] of the writer.
     pub version: u32,
-    /// The ring whose data they are.
+    /// The ring to which the data belongs.
     pub ring: RingId,
-    /// Its name.
+    /// Name of the base backup.
     pub name: BaseName,
-    /// The place of the data.
+    /// The location of the data.
     pub form: BaseForm,
-    /// GTIDs executed before the copy began, all of which the copy has.
+    /// GTIDs executed before the copy began. The copy has all of them.
     #[serde(with = "gtid_text")]
     pub gtids_at_least: GtidSet,
-    /// GTIDs executed after the copy ended: the copy has no others. A server started on the copy reports its exact set.
+    /// GTIDs executed after the copy ended. The copy has no others. A server started on the copy reports the exact set.
     #[serde(with = "gtid_text")]
     pub gtids_at_most: GtidSet,
-    /// The last entry that the member had recorded as committed after the copy ended; nothing in the copy comes after it. `None` where
-    /// unknown, as for a stopped server, and in older manifests.
+    /// The last entry that the member had recorded as committed after the copy ended; nothing in the copy is later. `None` if unknown, as
+    /// for a stopped server, and in older manifests.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub committed: Option<OpId>,
     /// Start of the copy, in seconds since 1970 by the host's clock.
     pub began_at: u64,
-    /// When everything was in the storage, by the same clock. Later commits are not included.
+    /// Time when everything was in the storage, by the same clock. The copy has no later commits.
     pub ended_at: u64,
     /// Version of the source mysqld, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mysqld_version: Option<String>,
-    /// `server_uuid` of that mysqld, if known. The data do not contain it.
+    /// `server_uuid` of that mysqld, if known. The data does not contain it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_uuid: Option<Uuid>,
-    /// True if tables are encrypted, if known: mysqld can then read them only with the source server's keyring. No archive has a key.
+    /// True if tables are encrypted, if known. mysqld can then read them only with the source server's keyring. The archive contains no
+    /// keys.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub keyring_needed: Option<bool>,
-    /// The data objects, in the order of the tar stream; empty if only registered.
+    /// The data objects, in the order of the tar stream; empty if the backup is only registered.
     pub objects: Vec<Object>,
-    /// The tar stream that the objects unpack to; `None` if only registered.
+    /// The tar stream that the objects unpack to; `None` if the backup is only registered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tar: Option<Tar>,
-    /// Bytes of all its files.
+    /// Total bytes of the files in the backup.
     pub unpacked_bytes: u64,
     /// Number of files.
     pub files: u64,
@@ -167,23 +169,23 @@ pub struct BaseManifest {
 /// The tar stream of a base backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tar {
-    /// Its size.
+    /// Size of the stream in bytes.
     pub bytes: u64,
-    /// Its SHA-256.
+    /// SHA-256 of the stream.
     pub sha256: Hash,
 }
 
-/// The place of the data of a base backup.
+/// The location of the data of a base backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum BaseForm {
-    /// A mysqld data directory, in the archive.
+    /// A mysqld data directory in the archive.
     DataDirectory,
-    /// An operator's own backup, elsewhere.
+    /// An operator's own backup, outside the archive.
     Registered {
         /// The tool that made it and restores it, as in `xtrabackup`.
         tool: String,
-        /// Its place, as text of the operator.
+        /// The location of the backup, as the operator wrote it.
         place: String,
     },
 }
@@ -216,10 +218,10 @@ impl BaseManifest {
         Ok(manifest)
     }
 
-    /// Checks that its fields are consistent.
+    /// Checks that the fields are consistent.
     fn assert_fits(&self) -> Result<(), ManifestError> {
         let has_objects = self.tar.is_some() && !self.objects.is_empty();
-        // Only its own objects are read, whatever names it lists.
+        // The objects must have the backup's own names, so that no other object is read.
         let is_own = |(number, object): (usize, &Object)| {
             object.name == data_object(&self.name, number, object.encryption)
         };
@@ -240,7 +242,7 @@ impl BaseManifest {
         Err(ManifestError::Unfit(fault))
     }
 
-    /// True if its data are in the archive, so that a restore can start from it.
+    /// True if the data is in the archive, so that a restore can start from this backup.
     pub fn has_data(&self) -> bool {
         matches!(self.form, BaseForm::DataDirectory)
     }

@@ -1,9 +1,9 @@
-//! Base backups: copies of a database in the same storage as the log, which is replayed after them.
+//! Base backups: copies of a database in the same storage as the log. A restore replays the log after one of them.
 //!
-//! A base backup is a mysqld data directory as one tar stream, cut into objects of some GiB, each of which is one zstd frame: `cat
-//! base/NAME/data-* | zstd -dc | tar -x` unpacks it without this program. Its manifest is written last; without one it does not count.
-//! Objects never change. A backup that an operator makes with another tool is a manifest without objects, with its place and its position
-//! in the log.
+//! A base backup is a mysqld data directory as one tar stream. The stream is cut into objects of some GiB, each of which is one zstd frame.
+//! So `cat base/NAME/data-* | zstd -dc | tar -x` unpacks it without this program. The manifest is written last; a backup without a manifest
+//! does not count. Objects never change. If an operator makes a backup with another tool, its manifest has no objects, only its location
+//! and its position in the log.
 
 mod contents;
 mod download;
@@ -31,22 +31,22 @@ use crate::storage::StorageError;
 /// A failure concerning a base backup.
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
-    /// A storage request failed, which does not show whether the contents are damaged.
+    /// A storage request failed, so it is unknown whether the contents are damaged.
     #[error(transparent)]
     Storage(StorageError),
     /// A failure of this host's disk.
     #[error("{}: {}", .0.display(), .1)]
     Disk(PathBuf, io::Error),
-    /// The directory cannot be backed up, or cannot be restored into: the directory, or the entry in it, and the reason.
+    /// The directory cannot be backed up or restored into. Names the directory, or an entry in it, and the reason.
     #[error("{}: {}", .0.display(), .1)]
     Unfit(PathBuf, &'static str),
     /// The caller stopped it.
     #[error("it was stopped")]
     Stopped,
-    /// An object of the archive is damaged or missing: the object, or the base backup where the object is unknown, and the cause.
+    /// An object of the archive is damaged or missing. Names the object, or the base backup if the object is unknown, and the cause.
     #[error("{0}: {1}")]
     Damaged(String, String),
-    /// It is encrypted, and no matching identity is available.
+    /// The backup is encrypted, and no matching identity is available.
     #[error("{0}: {1}")]
     Encryption(String, EncryptionError),
     /// A manifest is unusable.
@@ -55,14 +55,14 @@ pub enum BaseError {
     /// A complete base backup of this name exists already.
     #[error("the archive has a base backup {0} already")]
     Taken(BaseName),
-    /// Its data are not in the archive.
+    /// The backup's data is not in the archive.
     #[error("{name} is only registered in the archive: restore it from {place} with {tool}")]
     Registered {
         /// The base backup.
         name: BaseName,
         /// The tool that restores it.
         tool: String,
-        /// Its place.
+        /// The location of the backup.
         place: String,
     },
 }
@@ -80,7 +80,7 @@ impl BaseError {
     }
 }
 
-/// A missing object is a damaged archive; any other error is the storage's own failure.
+/// If an object is missing, the archive is damaged; any other error is a failure of the storage.
 impl From<StorageError> for BaseError {
     fn from(error: StorageError) -> Self {
         match error {
@@ -92,14 +92,14 @@ impl From<StorageError> for BaseError {
     }
 }
 
-/// Carries it through readers and writers.
+/// Passes the error through readers and writers.
 impl From<BaseError> for io::Error {
     fn from(error: BaseError) -> Self {
         Self::other(error)
     }
 }
 
-/// The storage's error in a read or write error, if any.
+/// Returns the storage's error that a read or write error contains, if any.
 fn of_storage(error: &io::Error) -> Option<StorageError> {
     error.get_ref()?.downcast_ref::<StorageError>().cloned()
 }

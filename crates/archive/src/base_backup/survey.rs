@@ -12,24 +12,24 @@ use crate::storage::{Listing, Storage, StorageError};
 /// An archive's base backups.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Complete ones, oldest first.
+    /// Complete base backups, oldest first.
     pub bases: Vec<BaseManifest>,
-    /// Those with an unusable manifest, or with missing or resized objects, oldest first.
+    /// Base backups with an unusable manifest, or with missing or resized objects, oldest first.
     pub damaged: Vec<DamagedBase>,
-    /// Those without a manifest: still being taken, or left by a killed process. They do not count.
+    /// Base backups without a manifest: still being taken, or left by a killed process. They do not count.
     pub unfinished: BTreeSet<BaseName>,
 }
 
 /// A base backup that cannot be restored.
 #[derive(Debug)]
 pub struct DamagedBase {
-    /// Its name.
+    /// Name of the base backup.
     pub name: BaseName,
     /// The cause.
     pub error: BaseError,
 }
 
-/// Surveys an archive's base backups. If `ring` is given, those of another ring are damaged.
+/// Surveys an archive's base backups. If `ring` is given, backups of another ring count as damaged.
 ///
 /// # Errors
 /// When the storage cannot be listed or read.
@@ -83,7 +83,7 @@ fn lost(manifest: &BaseManifest, listed: &Listing) -> Option<BaseError> {
     })
 }
 
-/// The objects, by base backup.
+/// The objects of each base backup.
 async fn by_name(storage: &Storage) -> Result<BTreeMap<BaseName, Listing>, StorageError> {
     let mut names: BTreeMap<BaseName, Listing> = BTreeMap::new();
     for (object, listed) in storage.list(BASE_FOLDER).await? {
@@ -94,7 +94,7 @@ async fn by_name(storage: &Storage) -> Result<BTreeMap<BaseName, Listing>, Stora
     Ok(names)
 }
 
-/// An unused name for a backup with this start time: of the first free second.
+/// An unused name for a backup with this start time, or with the first later second that has no backup.
 ///
 /// # Errors
 /// When the storage cannot be listed, or no second before the year 10000 is free.

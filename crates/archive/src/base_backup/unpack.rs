@@ -1,4 +1,4 @@
-//! Reads the tar stream of a base backup as untrusted input. It yields only files and directories below one directory, each once, and no
+//! Reads the tar stream of a base backup as untrusted input. It unpacks only files and directories below one directory, each once, and no
 //! more bytes than the manifest lists.
 
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use super::BaseError;
 
 /// Longest path on common systems.
 const LONGEST_PATH: u64 = 4096;
-/// Bounds the memory for known paths, which serve to detect duplicates.
+/// Maximum number of known paths, which limits the memory for them. The paths are needed to detect duplicates.
 const MOST_ENTRIES: usize = 10_000_000;
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -23,7 +23,7 @@ pub(crate) trait Place {
     /// Writer of a file's bytes.
     type File: Write;
 
-    /// Creates a directory, whose parent exists.
+    /// Creates a directory; its parent exists.
     fn directory(&mut self, path: &Path) -> Result<(), BaseError>;
 
     /// Creates a file in an existing directory.
@@ -48,10 +48,11 @@ pub(crate) struct Extent {
     pub(crate) bytes: u64,
 }
 
-/// Unpacks a tar stream with exactly the expected contents. Reads nothing after its end.
+/// Unpacks a tar stream that must have exactly the expected contents. Reads nothing after the end of the stream.
 ///
 /// # Errors
-/// A [`BaseError`] in an [`io::Error`] when the contents cannot be written or the caller stopped; any other one if the stream is damaged.
+/// If the contents cannot be written, or the caller stopped, the [`io::Error`] contains a [`BaseError`]. If the stream is damaged, it
+/// contains another error.
 pub(crate) fn unpack(
     from: impl Read,
     expected: Extent,
@@ -59,7 +60,7 @@ pub(crate) fn unpack(
     progress: &mut impl FnMut(u64) -> ControlFlow<()>,
 ) -> io::Result<()> {
     let mut archive = tar::Archive::new(from);
-    // Header extensions can change the entry after them in any way, and are held in memory whole. Only long names are accepted, here.
+    // Header extensions can change the next entry in any way, and are kept in memory. Only long names are accepted; they are read here.
     let entries = archive.entries()?.raw(true);
     let mut unpacking = Unpacking {
         expected,
@@ -200,7 +201,7 @@ fn place(mut name: Vec<u8>) -> Result<PathBuf, &'static str> {
     if name.starts_with(b"/") {
         return Err("is not below the directory");
     }
-    // Only plain component names are allowed: no `..`, which leaves the destination, and no `.`, which aliases a path.
+    // Only plain component names are allowed. `..` would leave the destination, and `.` would give a path a second name.
     let mut parts = name.split(|byte| *byte == b'/');
     if parts.any(|part| part.is_empty() || part == b".") {
         return Err("is no name of a file");
@@ -383,7 +384,7 @@ mod tests {
             let refused = unpacked(&entries, files, bytes);
             assert!(is_damage(&refused), "{refused:?}");
         }
-        // An impossible size is rejected before a byte is written, and an oversized name before it is read.
+        // An impossible size is refused before a byte is written, and an oversized name before it is read.
         for kind in [EntryType::Regular, EntryType::GNULongName] {
             let huge = raw(b"x", kind, 1 << 62, b"x");
             let refused = unpacked(&[huge], 1, 1);

@@ -19,18 +19,18 @@ use crate::manifest::Object;
 use crate::sealed::{Hashed, LEVEL};
 use crate::storage::{Storage, Upload};
 
-/// Bytes of the tar stream per object: services allow 10,000 parts of an object, and a late failure repeats less.
+/// Bytes of the tar stream per object. Services allow 10,000 parts per object; with smaller objects, less is repeated after a late failure.
 pub const OBJECT_BYTES: u64 = 4 << 30;
 const CHUNK_BYTES: usize = 256 << 10;
-/// As mysqld creates them.
+/// The mode with which mysqld creates files.
 const FILE_MODE: u32 = 0o640;
 
 /// How a data directory is uploaded.
 #[derive(Debug, Clone)]
 pub struct UploadOptions {
-    /// Recipients of the encryption; `None`: not encrypted.
+    /// Recipients of the encryption; with `None`, the backup is not encrypted.
     pub recipients: Option<Recipients>,
-    /// Network limit; `None`: unlimited.
+    /// Rate limit in bytes per second; `None` for no limit.
     pub bytes_per_second: Option<u64>,
     /// [`OBJECT_BYTES`], or less in tests.
     pub object_bytes: u64,
@@ -49,7 +49,7 @@ impl Default for UploadOptions {
 /// The uploaded data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// Its objects.
+    /// The objects with the data.
     pub objects: Vec<Object>,
     /// The tar stream that they unpack to.
     pub tar: Tar,
@@ -59,8 +59,9 @@ pub struct Packed {
     pub files: u64,
 }
 
-/// Uploads an unchanging data directory. The backup does not count until [`finish`] writes the manifest. `progress` receives the bytes of
-/// files read, and stops the upload with `Break`. A failed upload leaves no objects, unless the storage refuses to delete them.
+/// Uploads an unchanging data directory. The backup does not count until [`finish`] writes the manifest. `progress` receives the number of
+/// bytes read from files; if it returns `Break`, the upload stops. A failed upload leaves no objects, unless the storage refuses to delete
+/// them.
 ///
 /// # Errors
 /// When the directory cannot be read or changes during the upload, or the storage rejects the data.
@@ -89,7 +90,7 @@ pub async fn upload(
         Err(panic) => Err(BaseError::disk(data_dir)(io::Error::other(panic))),
     };
     if packed.is_err() {
-        // If this fails too, the objects do not count, and this member's next backup removes them.
+        // If the removal fails too, the objects do not count, and this member's next backup removes them.
         let _ = remove_objects(storage, name).await;
     }
     packed
@@ -142,7 +143,7 @@ fn pack(
         Ok((objects.finish()?, Tar { bytes, sha256 }))
     });
     let (objects, tar) = stored.map_err(|error| storing(data_dir, error))?;
-    // A server that ran on the directory in the meantime has changed it.
+    // If a server ran on the directory during the upload, the directory has changed.
     if list(data_dir)? != entries {
         return Err(BaseError::Unfit(
             data_dir.to_owned(),
@@ -182,7 +183,7 @@ fn storing(what: &Path, error: io::Error) -> BaseError {
     }
 }
 
-/// A file as tar reads it: exactly the bytes that its header announces, even if the file changes.
+/// A file as tar reads it: exactly as many bytes as its header announces, even if the file changes.
 struct Reading<'a, P> {
     path: &'a Path,
     file: File,
@@ -218,7 +219,7 @@ impl<P: FnMut(u64) -> ControlFlow<()>> Read for Reading<'_, P> {
     }
 }
 
-/// The objects of a base backup, each with a fixed number of the stream's bytes.
+/// The objects of a base backup. Each contains a fixed number of the stream's bytes.
 struct Objects {
     storage: Storage,
     name: BaseName,
@@ -248,7 +249,7 @@ impl Objects {
         let upload = (self.storage).upload(&name, runtime, self.options.bytes_per_second);
         let to = Sealing::of(Hashed::new(upload), self.options.recipients.as_ref())?;
         let mut encoder = zstd::stream::write::Encoder::new(to, LEVEL)?;
-        // For unpacking without this program.
+        // The checksum is for unpacking without this program.
         encoder.include_checksum(true)?;
         Ok(OpenObject {
             name,

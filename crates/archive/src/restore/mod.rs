@@ -1,12 +1,12 @@
-//! Point-in-time recovery: a new data directory for mysqld, from a base backup and the log after it, both from the archive.
+//! Point-in-time recovery: creates a new data directory for mysqld from a base backup and the log after it, both from the archive.
 //!
 //! ```text
 //!  target ► point ► plan ► base backup into the directory ► log next to it ► mysqld, to which the log is applied ► verified
 //!  └ pure, over manifests; one piece of the log is read   └ everything that is read is verified
 //! ```
 //!
-//! A *target* is the operator's request: a time, transactions, or the whole archive. The *point* is its position in the log: exactly
-//! these transactions, which the restored server has at the end.
+//! A *target* is the operator's request: a time, transactions, or the whole archive. The *point* is the target's position in the log. It
+//! defines exactly which transactions the restored server has at the end.
 
 pub mod plan;
 pub mod point;
@@ -43,9 +43,9 @@ use crate::name::PieceName;
 use crate::reading::{ArchivedLog, PieceFault};
 use crate::storage::{Storage, StorageError};
 
-/// The largest transaction to restore: the limit of a binlog.
+/// Maximum size of a transaction to restore in bytes: the limit of a binlog.
 const MAX_TRANSACTION_BYTES: u64 = 4 << 30;
-/// How often an archive is listed again that is pruned concurrently.
+/// Maximum number of listings of an archive that is pruned at the same time.
 const LOOKS: usize = 10;
 /// The applier's own schema, which the applier creates if missing.
 const APPLIERS_SCHEMA: &str = "witness_applier";
@@ -53,9 +53,9 @@ const APPLIERS_SCHEMA: &str = "witness_applier";
 /// The settings of a restore.
 #[derive(Debug, Clone)]
 pub struct Restore {
-    /// The data directory to create; it is absent or empty.
+    /// The data directory to create; it must be absent or empty.
     pub data_dir: PathBuf,
-    /// Temporary place of the log and mysqld's error log; it is absent or empty as well.
+    /// Temporary directory for the log and mysqld's error log; it must be absent or empty as well.
     pub work_dir: PathBuf,
     /// The mysqld to which the log is applied.
     pub program: ServerProgram,
@@ -70,20 +70,20 @@ pub struct Restore {
 pub struct Restored {
     /// `gtid_executed` of the server.
     pub executed: GtidSet,
-    /// The number of transactions from the log.
+    /// The number of transactions that were applied from the log.
     pub applied: u64,
 }
 
 /// Why a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The storage does not list its objects.
+    /// The storage failed to list its objects.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// There is no such point.
+    /// The target has no point.
     #[error(transparent)]
     NoPoint(#[from] NoPoint),
-    /// No base backup reaches it.
+    /// No base backup reaches the point.
     #[error(transparent)]
     NoBase(#[from] NoBase),
     /// The manifest of a required piece of the log is damaged or missing.
@@ -98,7 +98,7 @@ pub enum RestoreError {
     /// A directory on this host is unsuitable.
     #[error(transparent)]
     Directory(BaseError),
-    /// The restored server fails.
+    /// The restored server failed.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The log cannot be read.
@@ -110,10 +110,10 @@ pub enum RestoreError {
     /// The restored server refuses the applier.
     #[error("the log cannot be applied: {0}")]
     Backend(#[from] BackendError),
-    /// It was cancelled.
+    /// The restore was cancelled.
     #[error("it was ended before it was done")]
     Cancelled,
-    /// The server has other transactions than intended.
+    /// The server has other transactions than the point.
     #[error("the restored server lacks [{missing}] and has [{more}] too many; do not use it")]
     OtherTransactions {
         /// Missing transactions.
@@ -137,7 +137,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Reads the manifests of the log's newest history, and of all base backups. A damaged one fails only a restore that needs it.
+    /// Reads the manifests of the log's newest history, and of all base backups. A damaged manifest fails only a restore that needs it.
     ///
     /// # Errors
     /// When the storage does not answer, or there is no log.
@@ -149,7 +149,7 @@ impl Archive {
                 .ok_or(NoPoint::NoLog)?
                 .with_identities(identities.clone());
             let read = Manifests::read(&mut log).await?;
-            // A new listing has the replacements of the deleted pieces.
+            // A new listing has the objects that replaced the deleted pieces.
             if looks.next().is_none() || !read.was_pruned(&log).await? {
                 break (log, read);
             }
@@ -181,15 +181,15 @@ impl Archive {
         self.log.ring()
     }
 
-    /// The point at which its log ends.
+    /// The point at which the archived log ends.
     pub fn end(&self) -> Option<Point> {
         at_the_end(&self.pieces)
     }
 
-    /// Finds the point of a target; reads and verifies the piece that contains it.
+    /// Finds the point of a target. Reads and verifies the piece that contains the point.
     ///
     /// # Errors
-    /// When there is no point, or a piece that contains or may contain it cannot be used.
+    /// When there is no point, or a piece that contains the point, or may contain it, cannot be used.
     pub async fn point(&self, target: &Target) -> Result<Point, RestoreError> {
         let placed = place(&self.pieces, target);
         let may_lie_before = match &placed {
@@ -215,7 +215,7 @@ impl Archive {
                 continue;
             }
             let finding = Finding::new(manifest.piece.start, &finder);
-            // The range does not need this piece; only the count of excluded transactions does.
+            // The restore does not need this piece; only the count of excluded transactions does.
             if let Err(fault) = self.log.read(manifest, None, finding).await {
                 let piece = manifest.piece;
                 tracing::warn!(
@@ -227,10 +227,10 @@ impl Archive {
         Ok(point)
     }
 
-    /// Selects the objects that lead to a point.
+    /// Selects the objects to restore up to a point.
     ///
     /// # Errors
-    /// When none do, or the unreadable pieces might.
+    /// When no base backup reaches the point, or the unreadable pieces might be needed.
     pub fn plan(
         &self,
         point: &Point,
@@ -245,13 +245,13 @@ impl Archive {
         Ok(planned?)
     }
 
-    /// Fails if an unreadable piece precedes the piece of this index.
+    /// Fails if there is an unreadable piece directly before the piece of this index.
     fn assert_read(&self, before: Option<usize>) -> Result<(), RestoreError> {
         let unread = before.and_then(|number| unread_before(&self.unread, &self.pieces, number));
         unread.map_or(Ok(()), |unread| Err(RestoreError::Unread(unread.clone())))
     }
 
-    /// The objects of a plan that the storage lacks, or has with another size.
+    /// Lists the objects of a plan that the storage lacks, or has with another size.
     ///
     /// # Errors
     /// When the storage does not answer.
@@ -267,7 +267,7 @@ impl Archive {
         Ok(missing)
     }
 
-    /// Executes a plan. After a failure, the directories keep unusable files and must be removed before another attempt.
+    /// Executes a plan. After a failure, the directories contain unusable files. They must be removed before another attempt.
     ///
     /// # Errors
     /// [`RestoreError`].
@@ -366,7 +366,7 @@ impl Archive {
 struct Manifests {
     pieces: Vec<Manifest>,
     unread: Vec<Unread>,
-    /// Pieces with a manifest that was listed, and then missing.
+    /// Pieces whose manifest was listed, but is missing now.
     vanished: Vec<PieceName>,
 }
 
@@ -400,7 +400,7 @@ impl Manifests {
         Ok(manifests)
     }
 
-    /// Whether pruning deleted some of them in the meantime.
+    /// Whether pruning deleted some of these pieces in the meantime.
     async fn was_pruned(&self, log: &ArchivedLog) -> Result<bool, StorageError> {
         for piece in &self.vanished {
             if log.was_pruned(*piece).await? {
@@ -425,7 +425,8 @@ async fn apply_log(
     );
     let had_schema = !server.ask(&schema).await?.is_empty();
     let backend = MysqlBackend::connect(MysqlOptions::new(server.connect.clone())).await?;
-    // May exceed the server's own `gtid_executed`, if it was a follower and its applier had not yet recorded the last ones.
+    // This set may exceed the server's own `gtid_executed`: if the server was a follower, its applier may not have recorded the last
+    // transactions yet.
     let executed = backend.executed().await?;
     let to_come = plan.point.gtids.difference(&executed);
     watching.begins(
@@ -456,7 +457,7 @@ async fn apply_log(
         return Err(RestoreError::Cancelled);
     }
     if !had_schema {
-        // The backup did not include it.
+        // The schema was not in the backup.
         server
             .ask(&format!("DROP SCHEMA IF EXISTS {APPLIERS_SCHEMA}"))
             .await?;
@@ -464,7 +465,7 @@ async fn apply_log(
     Ok(u64::try_from(to_come.count()).unwrap_or(u64::MAX))
 }
 
-/// Reports the number of committed transactions until it is done.
+/// Reports the number of committed transactions until `work` is done.
 async fn shown<T>(
     progress: &Progress,
     watching: &dyn Watching,
@@ -485,12 +486,12 @@ async fn shown<T>(
     }
 }
 
-/// Receives the progress of a restore.
+/// Receives progress reports of a restore.
 pub trait Watching: Send + Sync {
-    /// A stage begins, with this total; 0 if unknown.
+    /// A stage begins. `total` is the amount of its work; 0 if unknown.
     fn begins(&self, stage: Stage, total: u64);
 
-    /// This much of the stage is done.
+    /// Reports how much of the stage is done.
     fn reached(&self, so_far: u64);
 }
 
@@ -512,7 +513,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Its display name.
+    /// The stage's display name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Base => "base backup",
@@ -538,7 +539,7 @@ async fn until_stopped<T>(
         .ok_or(RestoreError::Cancelled)
 }
 
-/// Reads a piece and searches it for the point.
+/// Passes the bytes of a piece to the search for the point.
 struct Finding(ContentsReader);
 
 impl Finding {

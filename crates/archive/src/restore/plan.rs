@@ -1,4 +1,4 @@
-//! Selects the base backup for a restore, and the pieces of the log after it. Pure.
+//! Selects the base backup for a restore, and the pieces of the log after it. Pure: does no I/O.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -17,14 +17,15 @@ use crate::name::PieceName;
 pub struct RestorePlan {
     /// The base backup.
     pub base: BaseManifest,
-    /// The pieces of the log to apply to it, from the beginning of a file on, without a gap; empty where the base has every transaction.
+    /// The pieces of the log to apply to the base backup. They start at the beginning of a file and have no gap. Empty if the backup has
+    /// every transaction.
     pub log: Vec<Manifest>,
-    /// The transactions of the restored server at the end.
+    /// The point that the restored server has at the end.
     pub point: Point,
 }
 
 impl RestorePlan {
-    /// The objects that it reads, with their sizes in bytes.
+    /// The objects that the plan reads, with their sizes in bytes.
     pub fn objects(&self) -> impl Iterator<Item = (&str, u64)> {
         let base = self.base.objects.iter();
         let log = self.log.iter().map(|piece| &piece.object);
@@ -53,36 +54,37 @@ impl fmt::Display for NoBase {
 /// Why a base backup cannot reach a point.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// The operator named another one.
+    /// The operator named another backup.
     #[error("it is not the one that is named")]
     NotNamed,
-    /// It is an operator's own backup, of which the archive records only the position.
+    /// It is an operator's own backup: the archive records only its position.
     #[error("it is kept at {0}; restore it there, and apply the log with `witness apply`")]
     Elsewhere(String),
-    /// It has, or may have, transactions after the point.
+    /// The backup has, or may have, transactions after the point.
     #[error("it may have {0}, after the point")]
     Later(GtidSet),
-    /// It belongs to another history of the ring: a repair discarded entries that it may have, and their GTIDs may have been reused.
+    /// The backup belongs to another history of the ring: a repair discarded entries that the backup may have. The GTIDs of these entries
+    /// may have been reused.
     #[error(
         "it was taken when entry {0} was committed, and the log that is restored does not have that entry: a repair of the quorum has \
          given it up"
     )]
     OtherHistory(OpId),
-    /// The archive, or a file in it, begins later than the backup ends.
+    /// The archive, or the part of a file in it, begins after the end of the backup.
     #[error("the archive lacks {gtids} between it and the point")]
     Missing {
         /// The missing transactions.
         gtids: GtidSet,
-        /// The piece before which they are missing; `None` without a piece.
+        /// The piece before which they are missing; `None` if there is no piece.
         before: Option<PieceName>,
     },
-    /// The log has a gap between it and the point.
+    /// The log has a gap between the backup and the point.
     #[error("the archive has a gap after {0}, between it and the point")]
     Gap(PieceName),
 }
 
 impl Unfit {
-    /// The index of the piece before which the log that the backup needs is missing.
+    /// The index of the piece before which a part of the log is missing that the backup needs.
     pub fn lacks_before(&self, pieces: &[Manifest]) -> Option<usize> {
         match self {
             Self::NotNamed | Self::Elsewhere(_) | Self::Later(_) | Self::OtherHistory { .. } => {
@@ -97,7 +99,7 @@ impl Unfit {
     }
 }
 
-/// Selects the newest base backup that reaches the point, or the named one. `log` is one history in log order.
+/// Selects the newest base backup that reaches the point, or the named one. `log` contains the pieces of one history in log order.
 ///
 /// # Errors
 /// [`NoBase`], with the reason for each backup, the newest first.
@@ -132,7 +134,7 @@ pub fn plan(
     Err(NoBase(unfit))
 }
 
-/// Whether a log can have this entry: terms never decrease in it.
+/// Whether this log can contain the entry: terms never decrease in a log.
 fn may_have(log: &[Manifest], entry: OpId) -> bool {
     log.iter()
         .flat_map(Manifest::known_entries)
@@ -143,7 +145,7 @@ fn may_have(log: &[Manifest], entry: OpId) -> bool {
         })
 }
 
-/// The pieces needed from a base to the point.
+/// The range of pieces that are needed from a base backup to the point.
 fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<usize>, Unfit> {
     if let BaseForm::Registered { place, .. } = &base.form {
         return Err(Unfit::Elsewhere(place.clone()));
@@ -162,7 +164,8 @@ fn needed(base: &BaseManifest, log: &[Manifest], point: &Point) -> Result<Range<
         return Ok(0..0);
     }
     let log = &log[..point.pieces];
-    // The base certainly has everything before these. If all pieces begin after it, the first one shows the missing transactions.
+    // The base backup certainly has everything before these pieces. If every piece begins after the backup, the first piece shows the
+    // missing transactions.
     let known = log.partition_point(|piece| base.gtids_at_least.contains_set(&piece.gtids_before));
     let Some(from) = known.checked_sub(1) else {
         let first = log.first();
@@ -201,7 +204,7 @@ mod tests {
 
     const UUID: &str = "11111111-2222-3333-4444-555555555555";
 
-    /// A base backup that began after one transaction and ended after another.
+    /// A base backup that began after transaction `at_least` and ended after transaction `at_most`.
     fn base(at_least: u64, at_most: u64) -> BaseManifest {
         let up_to = |last: u64| set(&format!("1-{last}"));
         BaseManifest {
@@ -225,7 +228,7 @@ mod tests {
         }
     }
 
-    /// The selected base and files.
+    /// The selected base backup and files.
     fn planned(
         bases: &[BaseManifest],
         log: &[Manifest],
@@ -247,7 +250,7 @@ mod tests {
             ("20", 20, &[]),
             ("19", 16, &[2]),
             ("16", 16, &[2]),
-            // It may already have 16.
+            // The backup may already have transaction 16.
             ("15", 7, &[1, 2]),
             ("8", 7, &[1]),
             ("7", 7, &[1]),
@@ -263,7 +266,7 @@ mod tests {
         assert_eq!(why, [later("7-20"), later("7-16"), later("7")]);
     }
 
-    /// A repair discarded entries from 16 on, in term 2, and the ring continued in term 1002. GTIDs are the same.
+    /// A repair discarded the entries from 16 on, in term 2, and the ring continued in term 1002. The GTIDs were reused.
     #[test]
     fn base_of_a_history_ended_by_a_repair_is_refused() {
         let op = |term, index| OpId::new(term, index);
@@ -317,7 +320,7 @@ mod tests {
         let refused = refused.unwrap_err();
         assert_eq!(refused.0[0].1, Unfit::OtherHistory(op(2, 18)));
         assert_eq!(refused.0[0].1.lacks_before(&log), None);
-        // Manifests from before terms were recorded, and a base without a term.
+        // Manifests of versions that did not record terms, and a base backup without a committed entry.
         log.iter_mut().for_each(|piece| piece.terms.clear());
         assert!(taken(&log, op(2, 18)) && !taken(&log, op(2, 20)));
     }

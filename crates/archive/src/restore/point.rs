@@ -13,38 +13,38 @@ use crate::name::PieceName;
 pub enum Target {
     /// The whole archive.
     End,
-    /// Up to the first transaction that was committed after this time, excluding it.
+    /// Up to, but excluding, the first transaction in the log that was committed after this time.
     Time(SystemTime),
-    /// Until all of these are included; transactions between them in the log are restored as well.
+    /// Up to the point where all of these are included. Transactions between them in the log are restored as well.
     Gtids(GtidSet),
     /// Up to this transaction, excluding it.
     Before(Gtid),
 }
 
-/// The exact contents of a restore.
+/// Exactly what a restore contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Point {
-    /// `gtid_executed` at the end.
+    /// `gtid_executed` of the restored server.
     pub gtids: GtidSet,
-    /// The number of pieces of the log that contribute, counted from the first.
+    /// Number of pieces of the log that the restore uses, counted from the first.
     pub pieces: usize,
-    /// The commit time of the last transactions, if known; `None` if the point is before the log's first transaction.
+    /// The commit time of the last transaction, if known; `None` if the point is before the log's first transaction.
     pub last_commit: Option<SystemTime>,
-    /// For [`Target::Time`]: the transaction that ends the range; `None` if the log has no later timestamp.
+    /// For [`Target::Time`], the transaction at which the restore ends; `None` if no timestamp in the log is later.
     pub range_end: Option<RangeEnd>,
 }
 
 /// The first transaction in the log with a timestamp later than the requested time. Timestamps come from the clocks of successive
-/// primaries, so transactions with earlier ones may follow it.
+/// primaries, so later transactions in the log may have earlier timestamps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeEnd {
-    /// The transaction; the first one outside the range.
+    /// The transaction, the first one that is excluded.
     pub gtid: Gtid,
-    /// Its timestamp.
+    /// The transaction's timestamp.
     pub committed: SystemTime,
-    /// The number of later transactions in the log with a timestamp not after the requested time.
+    /// Number of excluded transactions whose timestamp is not later than the requested time.
     pub excluded_earlier: u64,
-    /// As [`Target::Gtids`], these also restore all of the excluded ones; empty without any.
+    /// The GTIDs which, used as [`Target::Gtids`], also restore these excluded transactions; empty if there are none.
     pub to_include: GtidSet,
 }
 
@@ -68,8 +68,8 @@ pub enum NoPoint {
 }
 
 impl NoPoint {
-    /// The index of the piece before which the point may be, if a piece there could not be read. Equal to the number of pieces if it
-    /// may be after all of them.
+    /// If an unreadable piece may contain the point, the index of the piece before which it may be. If the point may be after all pieces,
+    /// the number of pieces.
     pub fn may_lie_before(&self, pieces: &[Manifest]) -> Option<usize> {
         match self {
             Self::NoLog | Self::BeforeTheLog(_) => Some(0),
@@ -79,18 +79,18 @@ impl NoPoint {
     }
 }
 
-/// The place of a target, as far as the manifests show.
+/// The position of a target, as far as the manifests show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// After the last piece.
     AtTheEnd,
-    /// Before the first piece, of which only the set of earlier GTIDs is known.
+    /// Before the first piece. Only the set of GTIDs before that piece is known.
     AtTheBeginning,
     /// In the piece of this index, which must be read.
     Within(usize),
 }
 
-/// Finds the piece that contains a target; the pieces belong to one history, in log order.
+/// Finds the piece that contains a target. The pieces belong to one history and are in log order.
 ///
 /// # Errors
 /// [`NoPoint`].
@@ -100,7 +100,7 @@ pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
     };
     let (at, lies_before) = match target {
         Target::End => return Ok(Place::AtTheEnd),
-        // Clocks of successive primaries may differ: the first match in the log counts, not the earliest.
+        // Clocks of successive primaries may differ. So the first match in log order counts, not the earliest timestamp.
         Target::Time(time) => {
             let is_later = |micros: Option<u64>| {
                 micros.is_some_and(|micros| committed_at(CommitTimestamp(micros)) > *time)
@@ -133,7 +133,7 @@ pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
         }
     };
     match at.checked_sub(1).map(|before| pieces[before].piece) {
-        // The missing part may contain the target.
+        // The missing part of the log may contain the target.
         Some(before) if lies_before && before.continues_at() != pieces[at].piece.begins() => {
             Err(NoPoint::Gap(before))
         }
@@ -142,7 +142,7 @@ pub fn place(pieces: &[Manifest], target: &Target) -> Result<Place, NoPoint> {
     }
 }
 
-/// The point at the end of pieces.
+/// The point at the end of the last piece.
 pub fn at_the_end(pieces: &[Manifest]) -> Option<Point> {
     let last = pieces.last()?;
     Some(Point {
@@ -153,7 +153,7 @@ pub fn at_the_end(pieces: &[Manifest]) -> Option<Point> {
     })
 }
 
-/// The latest commit time in the last piece that has one.
+/// The latest commit time of the last piece that has one.
 fn last_commit(pieces: &[Manifest]) -> Option<SystemTime> {
     let latest = pieces.iter().rev().find_map(|piece| piece.committed_to_us);
     latest.map(|latest| committed_at(CommitTimestamp(latest)))
@@ -167,7 +167,7 @@ fn committed_at(CommitTimestamp(micros): CommitTimestamp) -> SystemTime {
 #[derive(Debug)]
 pub struct PointFinder {
     target: Target,
-    /// For [`Target::Gtids`]: those not yet read.
+    /// For [`Target::Gtids`], the requested GTIDs that were not read yet.
     missing: GtidSet,
     found: GtidSet,
     last_commit: Option<SystemTime>,
@@ -177,7 +177,7 @@ pub struct PointFinder {
 }
 
 impl PointFinder {
-    /// For the piece of this index.
+    /// Starts a search in the piece of this index.
     ///
     /// # Panics
     /// When there is no such piece.
@@ -228,8 +228,8 @@ impl PointFinder {
         }
     }
 
-    /// Adds a piece after the point's piece, if its manifest suffices. Returns whether each of its transactions must be passed to
-    /// [`Self::transaction`] instead.
+    /// Adds a piece after the point's piece, if its manifest is sufficient. If it returns true, the manifest is not sufficient, and the
+    /// caller must pass each transaction of the piece to [`Self::transaction`].
     pub fn must_read(&mut self, piece: &Manifest) -> bool {
         let (Target::Time(time), Some(end)) = (&self.target, &mut self.range_end) else {
             return false;
@@ -248,7 +248,7 @@ impl PointFinder {
         }
     }
 
-    /// The point, after the piece has been read.
+    /// Returns the point, after the piece has been read.
     pub fn point(&self) -> Point {
         Point {
             gtids: self.found.clone(),
@@ -260,24 +260,24 @@ impl PointFinder {
 }
 
 impl RangeEnd {
-    /// Excludes the next transactions in the log, which have earlier timestamps.
+    /// Excludes the next transactions in the log, although their timestamps are not later than the requested time.
     fn exclude(&mut self, transactions: u64, gtids: GtidSet) {
         self.excluded_earlier += transactions;
         self.to_include = gtids;
     }
 }
 
-/// A piece known only by its name.
+/// A piece whose manifest cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
     /// The piece.
     pub piece: PieceName,
-    /// The fault of its manifest.
+    /// The fault of the manifest, as text.
     pub why: String,
 }
 
-/// The first of these between the piece of this index and its predecessor. If the index equals the number of pieces, the first one
-/// after all of them.
+/// The first unreadable piece between the piece of this index and the piece before it. If the index is the number of pieces, the first one
+/// after all pieces.
 pub fn unread_before<'a>(
     unread: &'a [Unread],
     pieces: &[Manifest],
@@ -324,7 +324,7 @@ pub(crate) mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(second)
     }
 
-    /// A whole file with these transactions, committed one a second at the second of their number.
+    /// A whole file with these transactions, one per second: transaction N was committed at second N.
     pub(crate) fn file(number: u64, first: u64, last: u64) -> Manifest {
         let piece = PieceName {
             timeline: Timeline::FIRST,
@@ -363,7 +363,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The point of a target, reading pieces as the archive does; each transaction is committed at the second of its number.
+    /// The point of a target; reads pieces as the archive does. Transaction N was committed at second N.
     pub(crate) fn point(pieces: &[Manifest], target: &Target) -> Result<Point, NoPoint> {
         point_with(pieces, target, |number| number)
     }
@@ -447,7 +447,7 @@ pub(crate) mod tests {
             Err(NoPoint::BeforeTheLog(gtid(10)))
         );
         assert_eq!(point(&[], &Target::End), Err(NoPoint::NoLog));
-        // Transactions from before the archive's start are all present at its start.
+        // Transactions before the archive's start are all included at its start.
         let begin = point(&log, &Target::Gtids(set("5"))).unwrap();
         assert_eq!(begin.gtids, set("1-10"));
     }
@@ -493,7 +493,7 @@ pub(crate) mod tests {
         assert_eq!(before.gtids, set("1-5"));
     }
 
-    /// The new primary's clock lags: its commits have earlier timestamps than those before.
+    /// The new primary's clock lags: its commits have earlier timestamps than those before them.
     #[test]
     fn first_later_timestamp_in_the_log_ends_the_range() {
         let mut late = file(2, 11, 20);
@@ -503,7 +503,7 @@ pub(crate) mod tests {
         assert_eq!(point.gtids, set("1-9"));
     }
 
-    /// One server's clock is an hour ahead for one transaction.
+    /// For one transaction, the server's clock was an hour ahead.
     #[test]
     fn a_range_by_time_counts_the_earlier_transactions_that_it_excludes() {
         const HOUR: u64 = 3600;

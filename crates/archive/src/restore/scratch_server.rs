@@ -1,4 +1,4 @@
-//! A mysqld on a data directory during its restore: only this program can reach it, and it writes no binlog.
+//! A mysqld that runs on a data directory during a restore. Only this program can connect to it, and it writes no binlog.
 //!
 //! An init file with statements creates its account before mysqld accepts connections, so no password of the restored data is
 //! needed. The account is dropped before the stop. Replication channels, events and persisted variables in the data stay inactive.
@@ -19,11 +19,11 @@ use tokio::process::{Child, Command};
 use uuid::Uuid;
 
 const USER: &str = "witness_restore";
-/// Interval between checks whether it answers.
+/// Interval between checks whether mysqld accepts connections.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// Limit of a clean stop, in which mysqld flushes all its memory.
+/// Time limit of a clean stop, in which mysqld flushes all its memory.
 const STOP_LIMIT: Duration = Duration::from_secs(3600);
-/// The length of the error log's end in a message.
+/// Number of bytes from the error log's end that a message shows.
 const SHOWN_BYTES: u64 = 4096;
 
 /// The log message for a disabled one-time event.
@@ -33,7 +33,7 @@ const EVENT_DISABLED: &str = "an event that was to run once, at a time that is o
 /// The mysqld to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerProgram {
-    /// The program, preceded by a wrapper command, if any.
+    /// The program and its arguments, preceded by a wrapper command, if any.
     pub command: Vec<String>,
     /// Further options, such as `--innodb-buffer-pool-size=8G`; `--defaults-file=…` must be first, if used.
     pub options: Vec<String>,
@@ -42,23 +42,23 @@ pub struct ServerProgram {
 /// Why a restored server fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// One of its files cannot be written or read.
+    /// A file of the server cannot be written or read.
     #[error("{0}: {1}")]
     Io(String, io::Error),
-    /// It ended unexpectedly, or does not start.
+    /// The server ended unexpectedly, or does not start.
     #[error("mysqld {what}; the end of {log}: {said}", log = .log.display())]
     Ended {
         /// The failure, as text.
         what: String,
-        /// Its error log.
+        /// The server's error log.
         log: PathBuf,
         /// The end of the error log.
         said: String,
     },
-    /// It refuses a statement.
+    /// The server refuses a statement.
     #[error("mysqld refuses `{0}`: {1}")]
     Refused(String, Box<LinkError>),
-    /// It reports an invalid GTID set.
+    /// The server reports an invalid GTID set.
     #[error("mysqld reports an invalid gtid_executed: `{0}`")]
     NoGtids(String),
 }
@@ -67,18 +67,19 @@ pub enum ServerError {
 #[derive(Debug)]
 pub struct ScratchServer {
     child: Child,
-    /// Its connection options.
+    /// Options to connect to the server.
     pub connect: ConnectOptions,
     error_log: PathBuf,
-    /// Its socket, its pid file and the statements for its account.
+    /// Contains the server's socket, its pid file and the statements for its account.
     _home: TempDir,
 }
 
 impl ScratchServer {
-    /// Starts it, and waits until it answers. The wait has no limit while mysqld lives: it may have to recover first.
+    /// Starts mysqld, and waits until it accepts connections. The wait has no time limit while mysqld runs, because it may have to recover
+    /// first.
     ///
     /// # Errors
-    /// When it does not start; its error log is kept.
+    /// When mysqld does not start; its error log is kept.
     pub async fn start(
         program: &ServerProgram,
         data_dir: &Path,
@@ -100,7 +101,7 @@ impl ScratchServer {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
-            // This program handles a Ctrl-C at the terminal, not mysqld.
+            // A Ctrl-C at the terminal must reach only this program, not mysqld.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -118,10 +119,10 @@ impl ScratchServer {
         Ok(server)
     }
 
-    /// Its executed transactions.
+    /// The transactions that the server has executed.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the server does not answer.
     pub async fn executed(&self) -> Result<GtidSet, ServerError> {
         let told = self.ask("SELECT @@GLOBAL.gtid_executed").await?;
         let text = told.first().and_then(|row| row.text_at(0));
@@ -129,11 +130,11 @@ impl ScratchServer {
         text.parse().map_err(|_| ServerError::NoGtids(text))
     }
 
-    /// The problems of its tables: every result of `CHECK TABLE` other than OK. Calls `seen` after each table with its number and the
-    /// number of tables.
+    /// The problems of the server's tables: every result of `CHECK TABLE` other than OK. Calls `seen` after each table with the number of
+    /// checked tables and the number of all tables.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the server does not answer.
     pub async fn check_tables(
         &self,
         mut seen: impl FnMut(u64, u64),
@@ -177,15 +178,15 @@ impl ScratchServer {
         Ok(told.rows)
     }
 
-    /// Removes the replication channels in its data, disables events that its next scheduler would run a second time, and drops this
-    /// program's account. Then shuts the server down cleanly: its files are complete and durable.
+    /// Removes the replication channels in the data, disables events that the scheduler would otherwise run a second time, and drops this
+    /// program's account. Then shuts the server down cleanly, so that its files are complete and durable.
     ///
     /// # Errors
-    /// When it does not stop, or not cleanly.
+    /// When the server does not stop, or does not stop cleanly.
     pub async fn stop(mut self) -> Result<(), ServerError> {
-        // After a normal start, a follower's data would fetch all transactions after the restored point from its source.
+        // With its replication channels, a former follower would fetch all transactions after the restored point at its next normal start.
         self.ask("RESET REPLICA ALL").await?;
-        // The session keeps its privileges.
+        // The session keeps its privileges after the account is dropped.
         let opened = Connection::open_with_own_settings(&self.connect).await;
         let mut connection = opened.map_err(refused("a connection"))?;
         let over = events_that_are_over(&mut connection).await;
@@ -256,12 +257,12 @@ fn words(program: &ServerProgram, data_dir: &Path, error_log: &Path, home: &Path
         .cloned()
         .partition(|option| option.starts_with("--defaults-") || option == "--no-defaults");
     if first.is_empty() {
-        // Option files on this host may belong to a running server.
+        // Option files on this host may be those of a running server.
         words.push("--no-defaults".to_owned());
     }
     words.extend(first);
     words.extend(rest);
-    // The last option wins.
+    // mysqld uses the last option of a name.
     words.extend([
         format!("--datadir={}", data_dir.display()),
         format!("--log-error={}", error_log.display()),
@@ -281,9 +282,9 @@ fn words(program: &ServerProgram, data_dir: &Path, error_log: &Path, home: &Path
             "--persisted-globals-load=OFF",
             "--read-only=OFF",
             "--super-read-only=OFF",
-            // MySQL packages set a directory here that may not exist on the restoring host.
+            // MySQL packages set this option to a directory that may not exist on the restoring host.
             "--secure-file-priv=NULL",
-            // Nothing is acknowledged to a client: after a crash, the restore starts again from the beginning.
+            // Nothing is acknowledged to a client: after a crash, the restore starts from the beginning.
             "--innodb-flush-log-at-trx-commit=0",
         ]
         .map(str::to_owned),

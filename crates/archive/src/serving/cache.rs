@@ -1,7 +1,7 @@
-//! Cache of fetched files on this host's disk, for as long as they are read and some time longer. Their total size is bounded: a file in
-//! use stays, and further requests wait a limited time.
+//! Cache of fetched files on this host's disk. A file stays while it is read, and some time longer. The total size is bounded: a file in
+//! use stays, and further requests wait a limited time for room.
 //!
-//! The files have no names, so that none is left after any exit. They are never synced, since the archive has them.
+//! The files have no names, so that none remains after the process ends in any way. They are never synced, because the archive has them.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -22,21 +22,21 @@ use super::error::ServingError;
 use super::older_files::ArchivedFile;
 use crate::name::Timeline;
 
-/// Concurrent fetches, each with some ten megabytes of memory.
+/// Maximum number of concurrent fetches; each needs some ten megabytes of memory.
 const AT_ONCE: usize = 2;
 
-/// Place and limits of fetched files.
+/// Directory and limits of fetched files.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// Their own directory, which is created.
+    /// The directory of the files only; it is created.
     pub directory: PathBuf,
-    /// Limit of their total bytes.
+    /// Maximum total bytes of the files.
     pub most_bytes: u64,
-    /// Bytes of the disk that stay free.
+    /// Bytes on the disk that must stay free.
     pub stays_free: u64,
     /// Returns the free bytes on a directory's disk.
     pub free: fn(&Path) -> io::Result<u64>,
-    /// How long an unread file stays.
+    /// How long a file stays after it was last read.
     pub idle: Duration,
     /// How long a request waits for room.
     pub patience: Duration,
@@ -47,15 +47,15 @@ pub struct CacheOptions {
 pub struct ServingFigures {
     /// Files fetched.
     pub files_total: u64,
-    /// Their bytes on disk.
+    /// Bytes of the fetched files on disk.
     pub bytes_total: u64,
     /// Failed listings and fetches.
     pub failures_total: u64,
     /// The last failure's cause, cleared by a success.
     pub error: Option<String>,
-    /// Current disk bytes of fetched files.
+    /// Bytes that the fetched files take on disk now.
     pub disk_bytes: u64,
-    /// The first file that can be served, if known; `None` if the archive adds nothing to the log.
+    /// The first file that can be served, if known; `None` if the archive has no file before the log.
     pub first: Option<FileNumber>,
 }
 
@@ -71,7 +71,7 @@ impl ServingFigures {
 pub(super) struct FileCache {
     options: CacheOptions,
     state: Mutex<State>,
-    /// A reader released a file, or a file was removed.
+    /// Notified when a reader releases a file, and when a file is removed.
     left: Notify,
     turns: Semaphore,
 }
@@ -80,7 +80,7 @@ pub(super) struct FileCache {
 struct State {
     /// Bytes of all files, including those being fetched.
     used: u64,
-    /// The part of them in files being written.
+    /// The part of `used` in files that are being written.
     written: u64,
     slots: BTreeMap<FileNumber, Slot>,
     figures: ServingFigures,
@@ -98,7 +98,7 @@ enum Slot {
 }
 
 impl State {
-    /// True if the pending file is this fetch's.
+    /// True if the pending file belongs to this fetch.
     fn comes_by(&self, number: FileNumber, told: &watch::Sender<Option<Outcome>>) -> bool {
         match self.slots.get(&number) {
             Some(Slot::Comes(_, comes)) => told.subscribe().same_channel(comes),
@@ -107,14 +107,14 @@ impl State {
     }
 }
 
-/// A file on disk, freed with its last owner.
+/// A file on disk. It is freed when its last owner drops it.
 struct CachedFile {
-    /// Closed before its room is released.
+    /// Dropped, and so closed, before `room` is released.
     file: File,
     room: Room,
 }
 
-/// Reserved bytes of the bound.
+/// Bytes reserved under the size limit.
 struct Room {
     cache: Arc<FileCache>,
     bytes: u64,
@@ -127,7 +127,7 @@ impl Drop for Room {
     }
 }
 
-/// Keeps a fetched file while it exists.
+/// Keeps a fetched file in the cache until it is dropped.
 pub struct Held {
     cache: Arc<FileCache>,
     number: FileNumber,
@@ -150,7 +150,7 @@ impl Drop for Held {
             *left = Instant::now();
         }
         drop(state);
-        // Possibly the last owner of a replaced file, whose room takes the lock.
+        // This may be the last owner of a replaced file, and releasing the file's room takes the lock.
         drop(own);
         self.cache.left.notify_waiters();
     }
@@ -197,7 +197,7 @@ impl FileCache {
                 Some(Slot::Here(of, file, _)) if *of == timeline => {
                     return Ok(self.held(number, file.clone()));
                 }
-                // A cancelled fetch never reports an outcome.
+                // If the fetch was cancelled, it never reports an outcome.
                 Some(Slot::Comes(of, comes)) if *of == timeline && comes.has_changed().is_ok() => {
                     comes.clone()
                 }
@@ -278,11 +278,12 @@ impl FileCache {
         drop(own);
     }
 
-    /// True if a file has no waiters left. It is then no longer pending, and the next request starts again.
+    /// Cancels the fetch of a file without waiters; returns whether it did. The file is then no longer pending, and the next request starts
+    /// a new fetch.
     fn give_up(&self, number: FileNumber, told: &watch::Sender<Option<Outcome>>) -> bool {
         let mut state = self.lock();
         let own = state.comes_by(number, told);
-        // One is the slot's own.
+        // One receiver is the slot's own.
         let waits = told.receiver_count() > usize::from(own);
         if own && !waits {
             state.slots.remove(&number);
@@ -290,7 +291,7 @@ impl FileCache {
         !waits
     }
 
-    /// Waits for a file's room.
+    /// Waits for room for a file.
     async fn room(self: &Arc<Self>, file: FileNumber, bytes: u64) -> Result<Room, ServingError> {
         let most = self.options.most_bytes;
         if bytes > most {
@@ -315,7 +316,7 @@ impl FileCache {
         let mut gone = Vec::new();
         let room = {
             let mut state = self.lock();
-            // A file releases its room after the lock is free.
+            // A removed file releases its room only after the lock is released.
             let mut used = state.used;
             while used.saturating_add(bytes) > self.options.most_bytes {
                 let unread = state.slots.iter().filter_map(|(number, slot)| match slot {
@@ -346,7 +347,7 @@ impl FileCache {
         room
     }
 
-    /// Removes files that were unread for a while, or all unread files if the disk is full.
+    /// Removes files that were not read for the time `idle`; if the disk is full, removes all files that are not in use.
     pub(super) fn tidy(&self) {
         let free = (self.options.free)(&self.options.directory);
         let full = free.is_ok_and(|free| free < self.options.stays_free);
@@ -381,7 +382,7 @@ impl FileCache {
         tempfile::tempfile_in(directory)
     }
 
-    /// Reads at most `at_most` bytes of a cached file, off the async threads; `None` if it is not cached.
+    /// Reads at most `at_most` bytes of a cached file; `None` if the file is not cached. The async threads do not block.
     pub(super) async fn read(
         &self,
         number: FileNumber,
@@ -418,7 +419,7 @@ fn disk_of(file: FileNumber) -> impl FnOnce(io::Error) -> ServingError {
     move |error| ServingError::Disk(file, error.to_string())
 }
 
-/// A file being written, for which the disk has room.
+/// A file that is being written, for which the disk has room.
 struct Writing<'a> {
     cache: &'a FileCache,
     bytes: u64,
@@ -427,7 +428,7 @@ struct Writing<'a> {
 impl<'a> Writing<'a> {
     fn begin(cache: &'a FileCache, file: FileNumber, bytes: u64) -> Result<Self, ServingError> {
         let (stays_free, directory) = (cache.options.stays_free, &cache.options.directory);
-        // The directory may not exist yet; it will be on its parent's disk.
+        // If the directory does not exist yet, it will be on the disk of its parent.
         let there = directory.ancestors().find(|above| above.exists());
         let look = || (cache.options.free)(there.unwrap_or(directory));
         let needed = {

@@ -8,7 +8,7 @@ use crate::reading::PieceFault;
 use crate::sealed::SealError;
 use crate::storage::StorageError;
 
-/// Why the archive does not serve a file, as a message for the client.
+/// Why the archive does not serve a file. The message is for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServingError {
     /// The storage failed, timed out or refused.
@@ -17,38 +17,38 @@ pub enum ServingError {
     /// This host's disk failed.
     #[error("{0} of the archive cannot be written to this member's disk: {1}")]
     Disk(FileNumber, String),
-    /// The disk has no room beyond the log's reserve.
+    /// The disk has no room outside the log's reserve.
     #[error(
         "{file} of the archive has {bytes} bytes, for which this member's disk has no room: {free} are free, and {stays_free} stay free"
     )]
     DiskFull {
         /// The file to be fetched.
         file: FileNumber,
-        /// Its size.
+        /// The file's size in bytes.
         bytes: u64,
         /// Free bytes.
         free: u64,
         /// Bytes reserved for the log.
         stays_free: u64,
     },
-    /// Files in use by other consumers fill the bound.
+    /// Files in use by other consumers take all the allowed space.
     #[error(
         "{0} of the archive has to wait for other consumers, whose files take the {1} bytes of archive.serve_bytes; a larger number lets more of them read concurrently"
     )]
     Full(FileNumber, u64),
-    /// The file alone exceeds the bound.
+    /// The file alone exceeds the allowed space.
     #[error(
         "{file} of the archive has {bytes} bytes, more than archive.serve_bytes ({most}) lets this member fetch"
     )]
     TooLarge {
         /// The file.
         file: FileNumber,
-        /// Its size.
+        /// The file's size in bytes.
         bytes: u64,
-        /// The bound.
+        /// The allowed space in bytes.
         most: u64,
     },
-    /// This member cannot decrypt it.
+    /// This member cannot decrypt the file.
     #[error("{0} is in the archive alone, and this member cannot decrypt it: {1}")]
     Encrypted(FileNumber, String),
     /// The identities file is unusable.
@@ -60,7 +60,7 @@ pub enum ServingError {
     /// A piece or its manifest is damaged.
     #[error("{0} of the archive is damaged: {1}")]
     Damaged(PieceName, String),
-    /// The archive lacks the file, or part of the log after it.
+    /// The archive lacks the file, or a part of the log between the file and the member's log.
     #[error("neither this member nor its archive has {0} and all that follows it")]
     Gone(FileNumber),
     /// A fetch was cancelled.
@@ -69,7 +69,7 @@ pub enum ServingError {
 }
 
 impl ServingError {
-    /// Whether a retry a little later may succeed without an operator's action.
+    /// Returns whether a later retry may succeed without an operator's action.
     pub fn may_pass(&self) -> bool {
         use ServingError::{BrokenOff, Disk, DiskFull, Full, Storage};
         matches!(

@@ -1,7 +1,7 @@
-//! Serves log files that only the archive still has: lists them, and keeps each one whole and verified on disk while it is read.
+//! Serves log files that only the archive still has. Lists these files, and stores each one, whole and verified, on disk while it is read.
 //!
-//! The served files precede a member's log without a gap. They are whole files of the archive's newest history, and the last ends with the
-//! entry and the GTIDs that the member's first file names. Files before a gap are not served.
+//! The served files precede a member's log without a gap. They are whole files of the archive's newest history. The last of them ends with
+//! the entry and the GTIDs that the member's first file names as its predecessors. Files before a gap are not served.
 
 mod cache;
 mod error;
@@ -29,21 +29,21 @@ use crate::name::{LOG_FOLDER, PieceName};
 use crate::reading::{ArchivedLog, PieceFault};
 use crate::storage::Storage;
 
-/// How long a listing of the archive is current.
+/// How long a listing of the archive may be used.
 const FRESH: Duration = Duration::from_secs(5);
-/// Most damaged files at the archive's begin before the search for an intact first file fails.
+/// Maximum number of damaged files at the archive's begin that are skipped in the search for an intact first file.
 const MOST_DAMAGED: usize = 16;
 
 /// Opens the storage and reads the identities for decryption.
 pub type Opens = Box<dyn Fn() -> Result<(Storage, Identities), ServingError> + Send + Sync>;
 
-/// An archive that is served before a member's log. It needs only where the log begins.
+/// An archive whose files are served before a member's log. It needs to know only where the log begins.
 pub struct ServedArchive {
     ring: RingId,
     opens: Opens,
     cache: Arc<FileCache>,
     known: Mutex<Known>,
-    /// One task lists at a time; the others use its result.
+    /// One task lists the archive at a time; the others use its result.
     looking: tokio::sync::Mutex<()>,
 }
 
@@ -57,15 +57,15 @@ struct Known {
 struct Seen {
     since: Instant,
     log_begin: LogBegin,
-    /// `None` if the archive is empty or nothing is purged.
+    /// `None` if the archive is empty, or if the log has not purged anything.
     archived: Option<ArchivedLog>,
     older: OlderFiles,
-    /// The GTIDs before the older files; before the log if there are none.
+    /// The GTIDs before the older files. If there are no older files, the GTIDs before the log.
     gtids_before: GtidSet,
 }
 
 impl ServedArchive {
-    /// Makes no request yet.
+    /// Creates the state; makes no storage request.
     pub fn new(ring: RingId, opens: Opens, cache: CacheOptions) -> Self {
         Self {
             ring,
@@ -76,7 +76,7 @@ impl ServedArchive {
         }
     }
 
-    /// Files before a log with this begin, oldest first, by the last listing; none if that was for another begin.
+    /// Files before a log with this begin, oldest first, from the last listing. Empty if the last listing was for another begin.
     pub fn older_files(&self, log_begin: &LogBegin) -> Vec<ArchivedFile> {
         let seen = self.last(log_begin);
         seen.map_or_else(Vec::new, |seen| {
@@ -84,7 +84,7 @@ impl ServedArchive {
         })
     }
 
-    /// The GTIDs before these files; `None` without such files.
+    /// The GTIDs before the files of [`Self::older_files`]; `None` if there are no such files.
     pub fn gtids_before(&self, log_begin: &LogBegin) -> Option<GtidSet> {
         let seen = self.last(log_begin)?;
         (!seen.older.files.is_empty()).then(|| seen.gtids_before.clone())
@@ -99,7 +99,7 @@ impl ServedArchive {
         }
     }
 
-    /// Lists the archive before a log with this begin, unless it was listed within `at_most`.
+    /// Lists the archive before a log with this begin, unless a listing is not older than `at_most`.
     ///
     /// # Errors
     /// When the storage cannot be read, or its contents are unusable.
@@ -107,7 +107,7 @@ impl ServedArchive {
         self.seen(log_begin, at_most).await.map(|_| ())
     }
 
-    /// As [`Self::older_files`], from a current listing.
+    /// As [`Self::older_files`], but from a current listing.
     ///
     /// # Errors
     /// As [`Self::look`].
@@ -119,7 +119,7 @@ impl ServedArchive {
         Ok(self.older_files(log_begin))
     }
 
-    /// The last file before the log whose preceding transactions are all in `have`; `None` if the archive has none either.
+    /// The last file before the log that is preceded only by transactions in `have`; `None` if the archive has no such file.
     ///
     /// # Errors
     /// When the storage cannot be read, or that file is encrypted.
@@ -142,7 +142,7 @@ impl ServedArchive {
         let Some(archived) = &seen.archived else {
             return Ok(None);
         };
-        // Each file's preceding GTIDs include those of the file before, so the matching files are the first ones.
+        // The GTIDs before a file include those before the previous file, so the matching files are the first ones.
         let files: Vec<&ArchivedFile> = seen.older.files.values().collect();
         let (mut fits, mut not) = (0, files.len());
         while not.saturating_sub(fits) > 1 {
@@ -159,7 +159,8 @@ impl ServedArchive {
         Ok(files.get(fits).map(|file| file.number))
     }
 
-    /// Fetches a file before the log, unless it is cached, and keeps it. Cancel-safe; a started fetch continues for the next request.
+    /// Fetches a file before the log, unless it is cached, and keeps it. The call may be cancelled; a started fetch continues for the next
+    /// request.
     ///
     /// # Errors
     /// [`ServingError`]; other consumers are not affected.
@@ -176,17 +177,17 @@ impl ServedArchive {
             Err(error @ (ServingError::Missing { .. } | ServingError::Gone(_))) => error,
             done => return done,
         };
-        // Pieces disappear when a whole file replaces them or the archive is pruned; and the log purges more.
+        // A piece disappears if a whole file replaces it or the archive is pruned. The log may also have purged more files.
         let again = self.seen(log_begin, Duration::ZERO).await?;
         match again.older.files.get(&number) {
             Some(file) if seen.older.files.get(&number) == Some(file) => Err(failed),
-            // It was not pruned: a part of it is lost.
+            // The file was not pruned, so a part of it is lost.
             None if again.older.stops != Stops::Begins => Err(failed),
             _ => self.fetch_as_seen(&again, number).await,
         }
     }
 
-    /// At most `at_most` bytes of a held file, fewer at its end; `None` if it is not cached.
+    /// Returns at most `at_most` bytes of a held file, fewer at its end; `None` if the file is not cached.
     pub async fn read(
         &self,
         number: FileNumber,
@@ -196,7 +197,7 @@ impl ServedArchive {
         self.cache.read(number, offset, at_most).await
     }
 
-    /// Removes unused fetched files. To be called periodically.
+    /// Removes unused fetched files. Must be called periodically.
     pub fn tidy(&self) {
         self.cache.tidy();
     }
@@ -220,7 +221,7 @@ impl ServedArchive {
         (seen.log_begin == *log_begin).then(|| seen.clone())
     }
 
-    /// The state of the archive at `since` or later.
+    /// The state of the archive, at most `age` old.
     async fn seen(&self, log_begin: &LogBegin, age: Duration) -> Result<Arc<Seen>, ServingError> {
         let now = Instant::now();
         let since = now.checked_sub(age).unwrap_or(now);
@@ -233,7 +234,7 @@ impl ServedArchive {
         let began = Instant::now();
         {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            // A request that waited for a failed listing does not start another one.
+            // A request that waited while another task's listing failed does not start another listing.
             if let Some((failed, error)) = &known.failed
                 && *failed >= since
             {
@@ -282,7 +283,7 @@ impl ServedArchive {
         let Some(last) = last else {
             return Ok(nothing(older.stops));
         };
-        // The log's header names the entry and the GTIDs that it follows.
+        // The header of the log's first file names the entry and the GTIDs before it.
         let ends = manifest(&archived, last).await?;
         if ends.last != log_begin.before || ends.gtids_after() != log_begin.gtids {
             return Ok(nothing(Stops::OtherHistory(last.file)));
@@ -316,7 +317,8 @@ async fn manifest(archived: &ArchivedLog, piece: PieceName) -> Result<Manifest, 
     read.map_err(|fault| ServingError::of(piece, &fault))
 }
 
-/// Fetches the pieces of a file, and verifies each and its link to the previous one, including the previous file's last.
+/// Fetches the pieces of a file. Verifies each piece and that it follows the previous one; this includes the last piece of the previous
+/// file.
 async fn fetch_file(
     archived: ArchivedLog,
     before: Option<PieceName>,

@@ -1,4 +1,4 @@
-//! Selects the log files that an archive can serve before a member's own. Pure, over a listing.
+//! Selects the log files that an archive can serve before a member's own files. Pure: uses only a listing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use crate::storage::Listing;
 pub struct ArchivedFile {
     /// The file.
     pub number: FileNumber,
-    /// Its size in bytes, as on a member's disk.
+    /// The file's size in bytes, as on a member's disk.
     pub bytes: u64,
-    /// At least one; each begins where the previous one ends.
+    /// The pieces of the file, at least one. Each begins where the previous one ends.
     pub(super) pieces: Vec<PieceName>,
 }
 
 impl ArchivedFile {
-    /// The file of these pieces, if they complete it.
+    /// The file of these pieces, if they are the complete file.
     fn of(pieces: Vec<PieceName>) -> Option<Self> {
         let (first, last) = (pieces.first()?, pieces.last()?);
         let adjoin = pieces
@@ -34,10 +34,10 @@ impl ArchivedFile {
     }
 }
 
-/// What precedes the served files.
+/// Why no earlier files are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stops {
-    /// Nothing: the archive, or the log, begins there.
+    /// There are no earlier files: the archive, or the log, begins here.
     Begins,
     /// This file is missing from the archive, at least in part.
     Gap(FileNumber),
@@ -45,7 +45,7 @@ pub(super) enum Stops {
     Encrypted(FileNumber),
     /// The archive's data on this file are unusable.
     Damaged(FileNumber),
-    /// This file belongs to another history than the member's log, which continues after another entry.
+    /// This file belongs to another history than the member's log: the log continues after another entry.
     OtherHistory(FileNumber),
 }
 
@@ -57,13 +57,13 @@ pub(super) struct OlderFiles {
 }
 
 impl OlderFiles {
-    /// None.
+    /// No files.
     pub(super) fn none(stops: Stops) -> Self {
         let files = BTreeMap::new();
         Self { files, stops }
     }
 
-    /// The files before `kept`, by a listing and the runs of its newest history. Encrypted files count if they can be decrypted.
+    /// The files before `kept`, from a listing and the runs of its newest history. If `decrypts` is false, encrypted files do not count.
     pub(super) fn before(
         kept: FileNumber,
         runs: &[Run],
@@ -79,7 +79,7 @@ impl OlderFiles {
             Some((piece, piece.object() != *name))
         };
         let objects: BTreeSet<(PieceName, bool)> = listing.keys().filter_map(of_object).collect();
-        // The manifest determines which of two objects counts: if one is encrypted, it may be that one.
+        // The manifest determines which of two objects counts. If one of them is encrypted, it may be that one.
         let is_encrypted = |piece: &PieceName| objects.contains(&(*piece, true));
         let is_there =
             |piece: &PieceName| is_encrypted(piece) || objects.contains(&(*piece, false));
@@ -91,7 +91,7 @@ impl OlderFiles {
             let pieces = of_files.remove(&number).unwrap_or_default();
             let whole = ArchivedFile::of(pieces).filter(|file| file.pieces.iter().all(is_there));
             let Some(file) = whole else {
-                // Without this file and any before it, the archive begins after it.
+                // If the archive has neither this file nor an earlier one, it begins after this file.
                 if !begins {
                     older.stops = Stops::Gap(number);
                 }
@@ -114,7 +114,7 @@ impl OlderFiles {
         }
     }
 
-    /// The last piece before a file, if its file is one of these.
+    /// The last piece of the file before `number`, if that file is one of these.
     pub(super) fn piece_before(&self, number: FileNumber) -> Option<PieceName> {
         let before = self.files.get(&FileNumber::new(number.get() - 1)?)?;
         before.pieces.last().copied()
@@ -131,7 +131,7 @@ mod tests {
     use crate::name::Begin;
     use crate::storage::Listed;
 
-    /// A listing of pieces as `1/7:0-90!`, each with its object; after `e` it is encrypted, after `-` there is none.
+    /// A listing of pieces such as `1/7:0-90!`, each with its object. With the prefix `e` the object is encrypted, with `-` it is missing.
     fn listing(text: &str) -> Listing {
         let mut listing = Listing::new();
         let listed = Listed {
@@ -165,7 +165,7 @@ mod tests {
             (all, 4, &[1, 2, 3][..], Stops::Begins),
             (all, 3, &[1, 2], Stops::Begins),
             (all, 1, &[], Stops::Begins),
-            // The fifth is archived in part, and the sixth not at all.
+            // The archive has the fifth file only in part, and the sixth not at all.
             (all, 5, &[], Stops::Gap(number(4))),
             (all, 6, &[], Stops::Gap(number(5))),
             ("", 3, &[], Stops::Begins),
@@ -183,7 +183,7 @@ mod tests {
                 Stops::Gap(number(2)),
             ),
             ("1/1:0-9! 1/2:4-9! 1/3:0-9!", 4, &[3], Stops::Gap(number(2))),
-            // A manifest without its object.
+            // A manifest whose object is missing.
             (
                 "1/1:0-9! -1/2:0-9! 1/3:0-9!",
                 4,

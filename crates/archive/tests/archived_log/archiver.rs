@@ -1,4 +1,4 @@
-//! A member archives its log into failing storage, and the next one continues.
+//! A member archives its log into failing storage, and another member continues.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ async fn assert_has_all_of(storage: &Storage, timeline: Timeline, of: &Ring, com
     }
 }
 
-/// Any storage call fails, and the archiving member continues or is killed.
+/// Every storage call fails once, and the archiving member continues or is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn storage_faults_leave_no_gap() {
     let mut of = Ring::new();
@@ -130,7 +130,7 @@ async fn storage_faults_leave_no_gap() {
 async fn lost_acknowledged_object_is_an_error() {
     let mut of = Ring::new();
     of.append(entries(0..5));
-    // The listing, the bytes, their check, the manifest.
+    // The calls are: the listing, the bytes, the check of the bytes, the manifest.
     for (fault, at) in [
         (Fault::Lost, 1),
         (Fault::Cut, 1),
@@ -146,7 +146,7 @@ async fn lost_acknowledged_object_is_an_error() {
     }
 }
 
-/// Whichever object of the archive is lost, the next archiver that lists it fills the gap.
+/// Whichever object of the archive is lost, the next archiver that lists the archive fills the gap.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_pieces_are_archived_again() {
     let mut of = Ring::new();
@@ -182,7 +182,7 @@ async fn step_ends_at_the_given_commit_position() {
     let storage = storage(Arc::new(FaultyStorage::default()));
     let mut member = archiver(&of, &storage, 1);
     let mut last = 3;
-    // Two files of the log end in this time.
+    // Two files of the log end during this loop.
     while last < 20 {
         let committed = of.store.handle().committed_end(Some(id(last)));
         for steps in 0.. {
@@ -208,7 +208,7 @@ async fn archiving_continues_where_another_member_stopped() {
     let mut members = [1, 2, 3].map(|member| archiver(&of, &storage, member));
     for (turn, committed) in (3..30).enumerate() {
         let member = &mut members[turn % 3];
-        // One of them does not check whether another has continued.
+        // One of the members does not check whether another one has continued.
         if turn % 3 != 2 {
             member.refresh(Some(id(committed))).await.unwrap();
         }
@@ -234,20 +234,20 @@ async fn log_purged_before_archiving_is_a_gap() {
     };
     assert_eq!(gap_from, reached);
     assert_eq!(manifest.before, None);
-    // The GTIDs of the gap are known nevertheless.
+    // The GTIDs of the gap are known, although its entries are not archived.
     assert_eq!(manifest.gtids_before, of.store.handle().purged_gtids());
     archive_all(&mut member, id(29)).await;
     assert_eq!(pieces(&storage).await.history(Timeline::FIRST).len(), 2);
 }
 
-/// Both write the same piece, each with its own manifest; the slower one continues from its own.
+/// The members write the same piece, each with its own manifest. The slower one continues from its own manifest.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_archivers_of_a_piece_leave_one_chain() {
     let mut of = Ring::new();
     of.append(entries(0..12));
     let storage = storage(Arc::new(FaultyStorage::default()));
     let (mut first, mut second) = (archiver(&of, &storage, 1), archiver(&of, &storage, 2));
-    // Longer by a digit, so that its size differs, too.
+    // This member's number has one digit more, so that its manifest has another size, too.
     let mut third = archiver(&of, &storage, 30);
     archive_all(&mut first, id(3)).await;
     for member in [&mut second, &mut third] {
@@ -257,7 +257,7 @@ async fn concurrent_archivers_of_a_piece_leave_one_chain() {
         let step = member.step(Some(id(5))).await.unwrap();
         assert!(matches!(step, Step::Archived { .. }));
     }
-    // Its own manifest of the previous piece no longer exists.
+    // The first member's manifest of the previous piece has been replaced.
     archive_all(&mut first, id(6)).await;
     let read = crate::reading::read_all(&storage, Some(ring())).await;
     assert_eq!(read.unwrap().len(), 3);
@@ -265,7 +265,7 @@ async fn concurrent_archivers_of_a_piece_leave_one_chain() {
     assert_has_all(&storage, &of, id(11)).await;
 }
 
-/// The entries of a log from index 12 on after a repair: in later terms, and with other file boundaries.
+/// The entries of a log after a repair at index 12: in later terms, and with other file boundaries.
 pub(crate) fn after_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
     let repaired = |index| OpId::new(1001, index);
     let entry = |index| match index % 5 {
@@ -275,8 +275,8 @@ pub(crate) fn after_a_repair(range: std::ops::Range<u64>) -> Vec<Entry> {
     range.map(entry).collect()
 }
 
-/// A repair discards archived entries: the log continues as another history, from the file in which they diverge. A member that missed the
-/// repair does not archive.
+/// A repair discards archived entries. The log continues as another history, from the file in which the two histories diverge. A member
+/// that missed the repair does not archive anything.
 #[tokio::test(flavor = "multi_thread")]
 async fn repair_starts_another_history() {
     let mut missed = Ring::new();
@@ -296,7 +296,7 @@ async fn repair_starts_another_history() {
     assert_eq!(pieces(&storage).await.newest(), Some(second));
     assert_has_all_of(&storage, second, &repaired, committed).await;
     assert_eq!(restored_of(&storage, Timeline::FIRST).await, before);
-    // It continues the new history, also after a restart.
+    // Archiving continues the new history, also after a restart.
     repaired.append(after_a_repair(31..40));
     let mut member = archiver(&repaired, &storage, 3);
     archive_all(&mut member, OpId::new(1001, 39)).await;
@@ -312,14 +312,14 @@ async fn repair_starts_another_history() {
     assert!(archived.term == 1001 && here.term == 1);
 }
 
-/// The new log is shorter than the archive, so that it has no index that the archive lacks. Its last entry still shows that it is another
-/// history. A member that checked before that entry was committed checks again.
+/// The new log is shorter than the archive, so it has no index that the archive lacks. Its last entry still shows that it is another
+/// history. A member that listed the archive before that entry was committed checks again.
 #[tokio::test(flavor = "multi_thread")]
 async fn repaired_log_is_archived_before_it_outgrows_the_discarded_one() {
     let mut given_up = Ring::new();
     given_up.append(entries(0..30));
     let repaired_to = |index| OpId::new(1001, index);
-    // Commits seen by the first check, and then next ones: also after the archive's end, and in another file.
+    // The last committed index of the new history: within the archive, at its last entry, and after it in another file.
     for next in [12, 14, 29, 40] {
         let storage = storage(Arc::new(FaultyStorage::default()));
         for committed in [9, 13, 20, 29] {
@@ -330,7 +330,7 @@ async fn repaired_log_is_archived_before_it_outgrows_the_discarded_one() {
         repaired.append(entries(0..12));
         let mut member = archiver(&repaired, &storage, 2);
         assert_eq!(archive_all(&mut member, id(11)).await, 0);
-        // The truncation does not matter yet: the log has everything that is archived.
+        // The truncation has no effect yet: the archive has all entries of the log.
         let end = repaired.store.handle().committed_end(Some(id(11)));
         assert!(member.archived(Some(id(11))) > Some(end));
 
@@ -338,7 +338,7 @@ async fn repaired_log_is_archived_before_it_outgrows_the_discarded_one() {
         let committed = repaired_to(next);
         let end = repaired.store.handle().committed_end(Some(committed));
         assert_eq!(member.archived(Some(committed)), None, "{next}");
-        // Another member's check shows that the archive lacks it.
+        // Another member's listing shows that the archive lacks the new entries.
         let mut other = archiver(&repaired, &storage, 3);
         other.refresh(Some(committed)).await.unwrap();
         assert!(other.archived(Some(committed)) < Some(end), "{next}");
@@ -355,8 +355,8 @@ async fn repaired_log_is_archived_before_it_outgrows_the_discarded_one() {
     }
 }
 
-/// The archive was pruned or begun late, and the repair falls back to before its first entry. The new history begins with the log's first
-/// file, and has no gap.
+/// The archive was pruned or begins late, and the repair returns to an entry before the archive's first one. The new history begins with
+/// the log's first file, and has no gap.
 #[tokio::test(flavor = "multi_thread")]
 async fn repair_to_before_the_archive_leaves_no_gap() {
     let mut missed = Ring::new();
@@ -394,7 +394,7 @@ async fn repair_to_before_the_archive_leaves_no_gap() {
     }
 }
 
-/// The file of the divergence must be complete.
+/// The file in which the histories diverge must be complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn divergence_before_purged_entries_is_refused() {
     let mut missed = Ring::new();

@@ -32,7 +32,7 @@ use crate::archiver::{CALL_LIMIT, archive_all, archiver};
 use crate::faulty_storage::{Fault, FaultyStorage};
 use crate::ring::{Ring, entries, id, ring};
 
-/// So small that every test has several objects.
+/// Objects so small that every test has several of them.
 const SMALL: UploadOptions = UploadOptions {
     recipients: None,
     bytes_per_second: None,
@@ -72,7 +72,7 @@ fn tree(directory: &Path) -> Tree {
     all
 }
 
-/// A data directory of some files, the last of which is excluded from backups.
+/// A data directory of some files; backups exclude the last one.
 fn data_dir(seed: u64) -> TempDir {
     let mut random = fastrand::Rng::with_seed(seed);
     let folder = tempfile::tempdir().unwrap();
@@ -148,7 +148,6 @@ async fn assert_whole(storage: &Storage, base: &BaseManifest, from: &Path) {
     assert_whole_for(storage, base, &no_identities(), from).await;
 }
 
-/// No identities.
 /// The base backups of an archive in which none is damaged.
 async fn look(storage: &Storage) -> Result<Vec<BaseManifest>, BaseError> {
     let survey = survey(storage, Some(ring())).await?;
@@ -177,7 +176,7 @@ async fn assert_whole_for(
     assert!(tree(into.path()) == expected);
 }
 
-/// Stores a tar stream and its manifest that this program would not produce.
+/// Stores a tar stream that this program would not produce, with its manifest.
 async fn store(storage: &Storage, at: u64, stream: &[u8], files: u64, bytes: u64) -> BaseManifest {
     let object = zstd::encode_all(stream, 3).unwrap();
     store_object(storage, at, object, stream, files, bytes).await
@@ -227,7 +226,7 @@ async fn data_directory_is_restored_unchanged() {
     assert!(packed.objects.len() >= 4, "{packed:?}");
     assert_eq!(packed.unpacked_bytes, told.load(Ordering::Relaxed));
     assert_eq!(packed.files, 7);
-    // It does not count yet, so no reader uses it.
+    // The backup does not count yet, so no reader uses it.
     assert_eq!(look(&storage).await.unwrap(), []);
     let first = manifest(name(100), packed);
     finish(&storage, &first).await.unwrap();
@@ -238,7 +237,7 @@ async fn data_directory_is_restored_unchanged() {
     let known = look(&storage).await.unwrap();
     assert_eq!(known, [second.clone(), first.clone()]);
     assert_whole(&storage, &second, other.path()).await;
-    // A complete backup never changes, and names are used once.
+    // A complete backup never changes, and its name is not used again.
     let again = finish(&storage, &first).await;
     assert!(matches!(again, Err(BaseError::Taken(_))), "{again:?}");
     let free = free_name(&storage, 90, MemberId(3)).await.unwrap();
@@ -267,11 +266,11 @@ async fn the_objects_are_unpacked_without_this_program() {
     assert!(tree(into.path()) == expected);
 }
 
-/// Whichever storage call fails, a base backup is complete or does not count, and the next one is not affected.
+/// Every storage call fails once. The base backup is complete or does not count, and the next one is not affected.
 #[tokio::test(flavor = "multi_thread")]
 async fn storage_faults_leave_complete_base_backups() {
     let from = data_dir(4);
-    // Two objects: each unanswered call costs a timeout.
+    // Only two objects, because each unanswered call takes a whole timeout.
     let options = UploadOptions {
         object_bytes: 300_000,
         ..SMALL
@@ -316,7 +315,7 @@ async fn lost_acknowledged_object_is_an_error() {
         .unwrap()
         .objects
         .len() as u64;
-    // Each object is stored and checked; then the manifest and all objects are checked.
+    // Each object is stored and then checked. After that, all objects and the manifest are checked.
     let of_manifest = objects * 2 + 1 + objects;
     for fault in [Fault::Lost, Fault::Cut] {
         for at in [0, of_manifest] {
@@ -335,7 +334,7 @@ async fn unfinished_backups_do_not_count_and_are_removed() {
     let from = data_dir(5);
     let storage = in_memory();
     let whole = take(&storage, 100, from.path()).await.unwrap();
-    // The process is killed before the manifest.
+    // The process is killed before it writes the manifest.
     let left = upload(&storage, name(200), from.path(), SMALL, go_on).await;
     let left = left.unwrap();
     let known = survey(&storage, Some(ring())).await.unwrap();
@@ -349,7 +348,7 @@ async fn unfinished_backups_do_not_count_and_are_removed() {
     for object in &left.objects {
         assert_eq!(storage.size(&object.name).await.unwrap(), None);
     }
-    // Continuing nevertheless yields no manifest for removed objects.
+    // If the member continues with the removed backup, no manifest is written.
     let finished = finish(&storage, &manifest(name(200), left)).await;
     assert!(
         matches!(finished, Err(BaseError::Storage(StorageError::Lost { .. }))),
@@ -374,7 +373,7 @@ async fn stopped_upload_leaves_nothing() {
     assert!(matches!(stopped, Err(BaseError::Stopped)), "{stopped:?}");
 }
 
-/// A server runs on the directory in the meantime: the bytes read are from several moments.
+/// A server runs on the directory during the upload, so the bytes read are from several moments.
 #[tokio::test(flavor = "multi_thread")]
 async fn directory_changed_during_backup_is_refused() {
     type Change = fn(&Path);
@@ -430,7 +429,7 @@ async fn missing_and_changed_objects_are_named() {
         Some(bytes[..bytes.len() - 1].to_vec()),
         Some(Vec::new()),
         Some(longer),
-        // Intact objects of another base backup.
+        // Another base backup's objects, which are intact.
         Some(others.to_vec()),
     ] {
         match wrong {
@@ -485,7 +484,7 @@ async fn unusable_manifests_are_reported_and_others_count() {
     assert_eq!((known.bases.len(), known.damaged.len()), (0, 2));
 }
 
-/// The storage lost or truncated an object of the newest one. A restore needs an older one.
+/// The storage lost or truncated an object of the newest base backup, so a restore needs an older one.
 #[tokio::test(flavor = "multi_thread")]
 async fn older_backup_is_kept_if_the_newest_lost_an_object() {
     let from = data_dir(11);
@@ -579,7 +578,7 @@ async fn download_needs_an_empty_directory() {
     assert!(absent.join("ibdata1").is_file());
 }
 
-/// A writer of the archive cannot make a restore write outside its directory.
+/// Someone with write access to the archive cannot make a restore write outside its directory.
 #[tokio::test(flavor = "multi_thread")]
 async fn unpacking_stays_in_its_directory() {
     let home = tempfile::tempdir().unwrap();
@@ -611,7 +610,7 @@ async fn unpacking_stays_in_its_directory() {
         assert!(!outside.exists());
         assert!(tree(&into).is_empty());
     }
-    // A link through which a file would be written.
+    // A link through which a file would be written elsewhere.
     let mut builder = tar::Builder::new(Vec::new());
     let mut link = tar::Header::new_gnu();
     link.set_entry_type(tar::EntryType::Symlink);
@@ -633,7 +632,7 @@ async fn unpacking_stays_in_its_directory() {
     assert!(!outside.exists());
 }
 
-/// A few bytes that unpack to more than a disk or the memory holds.
+/// A few bytes unpack to more than the disk or the memory can hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn download_is_bounded_by_the_manifest() {
     let storage = in_memory();
@@ -722,7 +721,7 @@ async fn s3_stores_a_base_backup_and_errors_contain_no_secret() {
     assert_whole(&storage, &base, from.path()).await;
 }
 
-/// The member that takes it cannot read it; each recipient can.
+/// The member that takes the backup cannot read it; each recipient can.
 #[tokio::test]
 async fn encrypted_base_backup_needs_a_matching_identity() {
     let storage = in_memory();
@@ -769,7 +768,7 @@ async fn encrypted_base_backup_needs_a_matching_identity() {
     storage.write(name, bytes).await.unwrap();
     let refused = verify(&storage, &base, &ours, go_on).await.unwrap_err();
     assert!(refused.is_damage(), "{refused}");
-    // A plain one next to it is readable with and without identities.
+    // An unencrypted backup next to an encrypted one is readable with and without identities.
     let plain = take(&storage, 2, from.path()).await.unwrap();
     assert_whole(&storage, &plain, from.path()).await;
     assert_whole_for(&storage, &plain, &ours, from.path()).await;

@@ -30,7 +30,7 @@ fn of_both(first: &Identities, second: &Identities) -> [Identities; 2] {
     [first.clone(), second.clone()]
 }
 
-/// The archived bytes of the log, each piece decrypted with the first matching identities; or the first fault.
+/// The archived bytes of the log, or the first fault. Each piece is decrypted with the first identities that match.
 async fn read_with(storage: &Storage, identities: &[Identities]) -> Result<Vec<u8>, PieceFault> {
     let log = ArchivedLog::look(storage.clone(), Some(ring())).await;
     let mut log = log.unwrap().unwrap();
@@ -135,7 +135,7 @@ async fn recipients_change_between_pieces() {
     let (first, of_first) = new_keys();
     let (second, of_second) = new_keys();
     let mut member = archiver(&of, &storage, 1);
-    // Within a file and at its end.
+    // Encryption is switched on and off within a file and at its end.
     for (committed, recipients) in [
         (4, None),
         (12, Some(&first)),
@@ -158,7 +158,7 @@ async fn recipients_change_between_pieces() {
     }
 }
 
-/// A second encryption yields other bytes; each manifest has to name its own object.
+/// A second encryption of a piece yields other bytes, so each manifest must name its own object.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_encrypting_archivers_replace_no_object() {
     let mut of = Ring::new();

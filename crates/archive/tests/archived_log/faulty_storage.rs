@@ -1,4 +1,4 @@
-//! In-memory object storage, one call of which fails.
+//! In-memory object storage in which one call fails.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -19,13 +19,13 @@ use object_store::{
 pub(crate) enum Fault {
     /// The call is refused.
     Refused,
-    /// The storage executes the request, and reports a failure.
+    /// The storage executes the request, but reports a failure.
     Denied,
-    /// It never answers.
+    /// The storage never answers.
     Silent,
-    /// It acknowledges an object without storing it.
+    /// The storage acknowledges an object without storing it.
     Lost,
-    /// It stores half of the object.
+    /// The storage stores only half of the object.
     Cut,
 }
 
@@ -60,7 +60,7 @@ impl FaultyStorage {
         Arc::new(storage)
     }
 
-    /// The call with this number from now on fails, counted from 0.
+    /// Makes the call with this number fail, counted from 0 from now on.
     pub(crate) fn plan(&self, fault: Fault, at: u64) {
         *self.plan.lock().unwrap() = Plan {
             fault: Some((at, fault)),
@@ -84,7 +84,7 @@ impl FaultyStorage {
         (due == at).then_some(fault)
     }
 
-    /// Applies to every call.
+    /// Called first by every method of the storage.
     async fn called(&self) -> Result<Option<Fault>> {
         match self.now() {
             Some(Fault::Refused) => Err(failed()),

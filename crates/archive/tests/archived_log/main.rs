@@ -1,4 +1,4 @@
-//! A member's log and data are archived and restored, under all kinds of failures of the archive.
+//! A member's log and data are archived and restored, with all kinds of failures of the archive.
 
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 

@@ -1,4 +1,4 @@
-//! Pieces are made of a log, stored by name and read back, while the archive changes.
+//! Pieces are created from a log, stored by name and read back, while the archive changes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -140,7 +140,7 @@ fn comes_back(mut storage: Storage) {
             .iter()
             .map(|piece| storage.manifest(*piece).unwrap());
         let manifests: Vec<_> = manifests.collect();
-        // The end of a file is followed by the next one's header.
+        // The header of the next file follows the end of each file.
         let mut entries = manifests.iter().filter_map(|manifest| manifest.last);
         assert_eq!(entries.next_back(), Some(id(until)));
         let last = manifests.last().unwrap();
@@ -188,7 +188,7 @@ fn unarchived_purged_log_is_the_only_gap() {
     assert_eq!(begins.begins().file, of.log(id(29)).files[0].0);
     let manifest = storage.manifest(begins).unwrap();
     assert_eq!(manifest.before, None);
-    // The GTIDs in the gap are known nevertheless.
+    // The GTIDs in the gap are known, although its entries are not archived.
     assert!(manifest.gtids_before.contains(&gtid(12)));
 }
 
@@ -261,7 +261,7 @@ fn is_noticed(mut storage: Storage) {
         storage.0.insert(object, good);
         storage.read(*piece).unwrap();
     }
-    // Another piece's object is intact, but does not belong to this piece.
+    // Another piece's object is intact, but is not this piece's object.
     let (one, other) = (pieces[0], pieces[1]);
     let name = |piece| storage.manifest(piece).unwrap().object.name;
     let (name, exchanged) = (name(one), storage.0[&name(other)].clone());
@@ -330,7 +330,7 @@ fn damaged_local_log_is_not_archived() {
             &good[..end as usize],
             std::io::sink(),
         );
-        // Cut between two entries, the piece is a shorter valid one.
+        // If the object is cut between two entries, the rest is a shorter valid piece.
         if let Err(SealError::Contents(error)) = &cut {
             assert_eq!(error.kind, ContentsErrorKind::WithinAnEntry);
         } else {

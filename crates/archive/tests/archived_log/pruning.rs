@@ -22,7 +22,7 @@ use crate::reading::read_all;
 use crate::ring::{Ring, entries, id, ring};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// When entries were committed and the old files archived.
+/// Time at which the entries were committed and the old files archived.
 const LONG_AGO: u64 = 1_700_000_000;
 const MANY: usize = 10_000;
 
@@ -62,12 +62,12 @@ fn pruner(storage: &Storage) -> Pruner {
     Pruner::new(storage.clone(), Some((ring(), MemberId(1))))
 }
 
-/// Late enough for all replaced pieces to be deleted.
+/// A time at which all replaced pieces may be deleted.
 fn later() -> SystemTime {
     SystemTime::now() + GRACE + Duration::from_secs(60)
 }
 
-/// Commits of the last 30 days.
+/// Keeps the commits of the last 30 days.
 fn keep() -> Keep {
     Keep::for_the_last(Some(30 * DAY), None, later())
 }
@@ -163,7 +163,7 @@ async fn expired_files_are_deleted() {
     }
 }
 
-/// The pruning member's clock is ahead: by it, everything is too old.
+/// The pruning member's clock is ahead: by this clock, everything is too old.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_jump_deletes_nothing_within_retention() {
     let storage = storage(Arc::new(InMemory::new()));
@@ -211,7 +211,7 @@ async fn killed_pruning_leaves_one_chain() {
         let of = fill(&storage, 3).await;
         look(&storage, &keep()).await.proceed(done).await.unwrap();
         assert_holds(&storage, &of, 4).await;
-        // Another member completes it, even if it is to keep everything from now on.
+        // Another member completes the pruning, even if it is configured to keep everything from now on.
         let mut next = look(&storage, &keep()).await;
         next.proceed(MANY).await.unwrap();
         assert_eq!(assert_holds(&storage, &of, 4).await, 4, "killed at {done}");
@@ -231,7 +231,7 @@ async fn storage_faults_during_pruning_lose_nothing_kept() {
             faulty.plan(fault, at);
             let pruning = pruner(&storage).look(&keep(), later()).await;
             if let Ok(mut pruning) = pruning {
-                // An error is reported, or the next call retries.
+                // Either an error is reported, or the next call retries the step.
                 while !pruning.is_done() {
                     if pruning.proceed(MANY).await.is_err() {
                         break;
@@ -251,7 +251,7 @@ async fn storage_faults_during_pruning_lose_nothing_kept() {
     }
 }
 
-/// The storage acknowledges the begin without storing it: objects before it stay.
+/// The storage acknowledges the begin without storing it, so the objects before the begin must stay.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_begin_stops_pruning() {
     for fault in [Fault::Lost, Fault::Cut] {
@@ -271,7 +271,7 @@ async fn lost_begin_stops_pruning() {
         faulty.repair();
         let after = storage.list(LOG_FOLDER).await.unwrap();
         assert!(before.keys().all(|name| after.contains_key(name)));
-        // The next step writes it again.
+        // The next step writes the begin again.
         pruning.proceed(MANY).await.unwrap();
         assert_eq!(assert_holds(&storage, &of, 4).await, 4);
     }
@@ -300,7 +300,7 @@ async fn lost_whole_file_replaces_nothing() {
     storage.delete(&lost.object()).await.unwrap();
     let mut pruning = look(&storage, &Keep::default()).await;
     pruning.proceed(MANY).await.unwrap();
-    // Archiving the files again by hand from their pieces.
+    // Without their manifests, the whole files no longer replace their pieces.
     for whole in [cut, lost] {
         storage.delete(&whole.manifest()).await.unwrap();
     }
@@ -347,7 +347,7 @@ async fn archive_of_another_ring_is_not_pruned() {
     assert_eq!(storage.list(LOG_FOLDER).await.unwrap(), before);
 }
 
-/// Discarded entries are deleted with the files of their numbers, and never reappear in the next history.
+/// Discarded entries are deleted together with the files of the same numbers, and never reappear in the next history.
 #[tokio::test(flavor = "multi_thread")]
 async fn history_after_a_repair_is_pruned() {
     let mut missed = Ring::new();
@@ -370,7 +370,7 @@ async fn history_after_a_repair_is_pruned() {
         assert_eq!(pruning.plan.begins, Some(number(5)));
         pruning.proceed(done).await.unwrap();
         let manifests = read_all(&storage, Some(ring())).await.unwrap();
-        // They are followed by the header of the current file.
+        // The header of the current file follows the last entries.
         let mut lasts = manifests.iter().filter_map(|manifest| manifest.last);
         assert_eq!(lasts.next_back(), Some(committed));
         let of_newest = manifests

@@ -67,7 +67,7 @@ async fn an_archive_is_read_whole_and_is_of_its_ring() {
     assert!(ArchivedLog::look(empty, None).await.unwrap().is_none());
 }
 
-/// Manifests of version 1: each has the hash of the previous manifest's bytes.
+/// Manifests of version 1 contain the hash of the previous manifest's bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn manifests_of_the_first_version_are_read() {
     let storage = archive().await;
@@ -84,7 +84,7 @@ async fn manifests_of_the_first_version_are_read() {
     }
     let read = read_all(&storage, None).await.unwrap();
     assert_eq!(read.len(), manifests.len());
-    // A later version wrote the third one, which continues them; a changed first one is detected.
+    // A later version wrote the third manifest, which continues them. A change of the first manifest is detected.
     let mut changed = read[0].clone();
     changed.archived_at += 1;
     replaced(&storage, &changed).await;
@@ -125,7 +125,7 @@ async fn missing_begin_differs_from_a_pruned_one() {
     let pruned = begin(second.file).name();
     storage.write(&pruned, b"{}\n".to_vec()).await.unwrap();
     assert_eq!(look().await, (Some(second), None));
-    // One file more than was pruned.
+    // One file more is missing than was pruned.
     storage.delete(&pruned).await.unwrap();
     let pruned = begin(FileNumber::FIRST).name();
     storage.write(&pruned, b"{}\n".to_vec()).await.unwrap();
@@ -154,7 +154,7 @@ async fn missing_and_changed_objects_are_named() {
     storage.write(&first.object.name, changed).await.unwrap();
     let fault = read_all(&storage, None).await.unwrap_err();
     assert!(matches!(fault, PieceFault::Seal(_)), "{fault}");
-    // Another piece's bytes, which are intact.
+    // The object contains another piece's bytes, which are intact.
     let other = storage.read(&second.object.name, 1 << 20).await.unwrap();
     storage
         .write(&first.object.name, other.to_vec())

@@ -1,4 +1,4 @@
-//! A member's log, on a growing disk.
+//! A member's log on a disk.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) fn id(index: u64) -> OpId {
     OpId::new(1, index)
 }
 
-/// Eight entries per file, of which six are transactions.
+/// Eight entries per file: six of them are transactions.
 pub(crate) fn entries(range: std::ops::Range<u64>) -> Vec<Entry> {
     let kinds = range.map(|index| match index % 8 {
         0 => blank(id(index)),
@@ -32,7 +32,7 @@ pub(crate) fn entries(range: std::ops::Range<u64>) -> Vec<Entry> {
     kinds.collect()
 }
 
-/// A log on a growing disk.
+/// A member's log, to which entries can be appended.
 pub(crate) struct Ring {
     disk: FaultyDisk,
     pub(crate) store: BinlogStore,
@@ -62,7 +62,7 @@ impl Ring {
         block_on(self.store.purge(LogId::from(upto))).unwrap();
     }
 
-    /// The log with everything up to an entry committed.
+    /// The log, with everything up to an entry committed.
     pub(crate) fn log(&self, committed: OpId) -> Log {
         let handle = self.store.handle();
         let files = handle.files().into_iter();

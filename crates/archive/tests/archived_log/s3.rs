@@ -71,7 +71,7 @@ async fn archiving_survives_s3_disconnects_and_silence() {
         server.conduct(Conduct::Serves);
     }
     archive_all(&mut archiver, id(19)).await;
-    // The same as in any other storage.
+    // The bytes are the same as in any other storage.
     let other = Storage::over(Arc::new(InMemory::new()), Path::from("x"), CALL_LIMIT);
     let mut second = Archiver::new(other.clone(), log.store.handle(), ring(), MemberId(1));
     archive_all(&mut second, id(19)).await;
@@ -79,7 +79,7 @@ async fn archiving_survives_s3_disconnects_and_silence() {
     assert!(server.requests() > 20);
 }
 
-/// The answer is later than the timeout: a stored object counts as not stored, and is stored again.
+/// The server answers after the timeout. A stored object then counts as not stored, and is stored again.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_answers_leave_no_gap_and_no_unreadable_piece() {
     let server = ObjectStorage::start().unwrap();
@@ -96,12 +96,12 @@ async fn late_answers_leave_no_gap_and_no_unreadable_piece() {
     first.recipients = Some(recipients.clone());
     archive_all(&mut first, id(3)).await;
     server.conduct(Conduct::AnswersLate);
-    // The answer to the object is late; then not even the listing succeeds.
+    // The answer to the object's upload is late; in the second step, even the listing fails.
     for _ in 0..2 {
         let failed = first.step(Some(id(10))).await.unwrap_err().to_string();
         assert!(!failed.contains(SECRET_KEY), "{failed}");
     }
-    // A later attempt succeeds, long after the interval.
+    // An attempt with a longer timeout succeeds, although its answers are late.
     let mut second = archiver(&patient, 2);
     second.recipients = Some(recipients);
     let began = std::time::Instant::now();
@@ -126,7 +126,7 @@ async fn late_answers_leave_no_gap_and_no_unreadable_piece() {
     assert!(read(&impatient, identities).await == expected);
 }
 
-/// The server hangs up and answers late during pruning.
+/// During pruning, the server closes connections and answers late.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_archive_is_pruned_by_s3() {
     let server = ObjectStorage::start().unwrap();
@@ -139,7 +139,7 @@ async fn an_archive_is_pruned_by_s3() {
     }
     let before = bytes(&store).await;
     let now = SystemTime::now() + GRACE + Duration::from_secs(60);
-    // By all clocks but the primary's, everything was archived a moment ago.
+    // By the archiving member's and the storage's clocks, everything was archived just now.
     let keep = Keep::for_the_last(Some(Duration::from_secs(30)), None, now);
     let pruner = Pruner::new(store.clone(), Some((ring(), MemberId(1))));
     let mut pruning = pruner.look(&keep, now).await.unwrap();

@@ -27,7 +27,7 @@ struct Purged {
     storage: Storage,
     /// The bytes of all files, from before the purge.
     files: BTreeMap<FileNumber, Vec<u8>>,
-    /// Where the log began before each purge, and begins now.
+    /// The begin of the log before each purge, and its current begin.
     begins: Vec<LogBegin>,
 }
 
@@ -37,7 +37,7 @@ impl Purged {
         of.append(entries(0..29));
         let mut archiver = archiver(&of, &storage, 1);
         archiver.recipients = recipients;
-        // The first file also in pieces.
+        // The first file is also archived in pieces.
         for committed in [4, 6, 28] {
             archive_all(&mut archiver, id(committed)).await;
         }
@@ -179,11 +179,11 @@ async fn purged_files_are_served_unchanged() {
         (figures.disk_bytes, figures.first),
         (bytes as u64, Some(number(1)))
     );
-    // The files are unlinked, so that none is left after any exit.
+    // The files have no names, so that none remains after the process ends in any way.
     let left = std::fs::read_dir(served.directory.path().join("fetched"));
     assert_eq!(left.unwrap().count(), 0);
 
-    // Before a log that begins earlier, or is not purged, fewer files are served.
+    // If the log begins earlier or is not purged, fewer files are served.
     let earlier = &of.begins[1];
     served.archive.look(earlier, Duration::ZERO).await.unwrap();
     assert_eq!(served.archive.older_files(earlier).len(), 1);
@@ -317,7 +317,7 @@ async fn damaged_and_truncated_objects_are_named_and_not_served() {
             "{error}"
         );
         assert!(served.archive.read(number(2), 0, 10).await.is_none());
-        // Other files are served, and this one is after the repair.
+        // Other files are still served. This file is served after its object is restored.
         served.fetch(&of, 3).await.unwrap();
         let figures = served.archive.figures(None);
         assert_eq!((figures.failures_total, figures.error), (1, None));
@@ -327,7 +327,7 @@ async fn damaged_and_truncated_objects_are_named_and_not_served() {
     }
 }
 
-/// Any storage call fails: refused, or unanswered until its timeout.
+/// Every storage call fails once: it is refused, or unanswered until its timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_storage_is_reported_and_retried() {
     let faulty = FaultyStorage::with(Fault::Refused, u64::MAX);
@@ -405,7 +405,7 @@ async fn cache_is_bounded_and_keeps_files_in_use() {
         "it went for the third"
     );
     assert!(served.archive.figures(None).disk_bytes <= most);
-    // A waiting request continues when another one releases its file.
+    // A waiting request continues when another request releases its file.
     let waits = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         drop(first);

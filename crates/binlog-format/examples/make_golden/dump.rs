@@ -1,6 +1,6 @@
-//! Records a replica's stream: the same events, with the source's artificial events around them.
+//! Records the stream that a replica receives: the events of all files, with the source's artificial events around them.
 //!
-//! Implements the part of MySQL's protocol for an account without a password.
+//! Implements only the part of MySQL's protocol that an account without a password needs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,19 +16,19 @@ pub(crate) const ACCOUNT: &str = "
 
 const COM_QUERY: u8 = 3;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
-/// Protocol 4.1, secure authentication, plugin names.
+/// Flags: protocol 4.1, secure authentication, plugin names.
 const CAPABILITIES: u32 = 0x0200 | 0x8000 | 0x0008_0000;
 const THROUGH_GTID: u16 = 0x04;
 const HEARTBEAT_V2: u16 = 0x02;
 
 /// Parameters of the replica's request.
 pub(crate) struct Request {
-    /// Its `@source_binlog_checksum`.
+    /// The replica's `@source_binlog_checksum`.
     pub(crate) checksum: &'static str,
     pub(crate) heartbeat_v2: bool,
 }
 
-/// All events from the server's first file up to the second heartbeat.
+/// Returns all events from the server's first file up to the second heartbeat.
 pub(crate) fn record(server: &Mysqld, request: &Request) -> Result<Vec<u8>> {
     let mut link = Link::open(server)?;
     link.query(&format!(
@@ -45,7 +45,7 @@ pub(crate) fn record(server: &Mysqld, request: &Request) -> Result<Vec<u8>> {
         };
     dump.extend(flags.to_le_bytes());
     dump.extend(99_u32.to_le_bytes());
-    // No file name, position 4, an empty GTID set of eight bytes.
+    // The request has no file name, position 4, and an empty GTID set of eight bytes.
     dump.extend(0_u32.to_le_bytes());
     dump.extend(4_u64.to_le_bytes());
     dump.extend(8_u32.to_le_bytes());
@@ -82,7 +82,7 @@ impl Link {
         hello.push(255);
         hello.extend([0; 23]);
         hello.extend(b"dump\0");
-        // An empty password has an empty authentication response.
+        // With an empty password, the authentication response is empty.
         hello.push(0);
         hello.extend(b"caching_sha2_password\0");
         link.send(1, &hello)?;

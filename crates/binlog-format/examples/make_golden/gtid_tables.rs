@@ -1,4 +1,4 @@
-//! Tables of the server's GTID set functions: parsed texts, and results for pairs.
+//! Writes tables of the results of the server's GTID set functions: for single texts, and for pairs of sets.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,7 +9,7 @@ use testkit::mysqld::MysqlClient;
 
 const U: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
-/// Texts that a server accepts or refuses; `U` is a UUID, `\n` a line break.
+/// Texts that a server accepts or refuses. `U` is replaced by a UUID, `\n` by a line break.
 const TEXTS: &[&str] = &[
     "",
     " ",
@@ -80,7 +80,7 @@ const TEXTS: &[&str] = &[
 ];
 const V: &str = "00000000-0000-0000-0000-000000000001";
 
-/// How many pairs are compared.
+/// Number of compared pairs.
 const PAIRS: u64 = 150;
 
 pub(crate) fn write(client: &MysqlClient, target: &Path) -> Result<()> {
@@ -89,7 +89,7 @@ pub(crate) fn write(client: &MysqlClient, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Text, then the server's result, or `ERROR`.
+/// A table of texts, each with the server's result or `ERROR`.
 fn texts(client: &MysqlClient) -> Result<String> {
     let mut table = String::new();
     for template in TEXTS {
@@ -106,7 +106,7 @@ fn texts(client: &MysqlClient) -> Result<String> {
     Ok(table)
 }
 
-/// Two sets, their difference, and whether the second contains the first.
+/// A table of pairs of sets, with their difference, and whether the second set contains the first.
 fn pairs(client: &MysqlClient) -> Result<String> {
     let mut random = Sequence(1);
     let mut table = String::new();
@@ -123,7 +123,7 @@ fn pairs(client: &MysqlClient) -> Result<String> {
     Ok(table)
 }
 
-/// The same numbers in every run.
+/// Generates the same numbers in every run.
 struct Sequence(u64);
 
 impl Sequence {

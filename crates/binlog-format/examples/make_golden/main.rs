@@ -1,6 +1,6 @@
-//! Regenerates the files of `testdata/` with a real mysqld: see `testdata/README.md`.
+//! Regenerates the files in `testdata/` with a real mysqld: see `testdata/README.md`.
 //!
-//! `cargo run -p binlog-format --example make_golden`, after `cargo xtask mysql`.
+//! Run `cargo run -p binlog-format --example make_golden` after `cargo xtask mysql`.
 
 mod dump;
 mod gtid_tables;
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
     gtid_tables::write(&client, &target)?;
     record_streams(&server, &target)?;
 
-    // The server's current file, before and after a normal shutdown.
+    // Keeps the server's current file from before and after a normal shutdown.
     let file = current_file(&server)?;
     client.sql("INSERT INTO shop.item VALUES (900, 'before the stop', 1)")?;
     fs::copy(server.data_dir().join(&file), target.join("in_use.binlog"))?;
@@ -59,14 +59,14 @@ fn main() -> Result<()> {
     check_with_mysqlbinlog(&tree, &target)
 }
 
-/// Runs a scenario between two rotations and returns the name of its file.
+/// Runs a scenario between two rotations; returns the name of the scenario's file.
 fn record(server: &Mysqld, scenario: &Scenario) -> Result<String> {
     let client = server.client();
     client.sql(scenario.before)?;
     client.sql("FLUSH BINARY LOGS")?;
     let file = current_file(server)?;
     let load_file = server.data_dir().join("items.txt");
-    // The server finds it by a name relative to its data directory, which is then in the file.
+    // The statement names the file relative to the server's data directory, because the name is in the binlog.
     fs::write(&load_file, "500\tfrom a file\t5\n501\tand another\t6\n")?;
     let uuid = client.variable("server_uuid")?;
     let sql = scenario.sql.replace("{uuid}", &uuid);
@@ -76,7 +76,7 @@ fn record(server: &Mysqld, scenario: &Scenario) -> Result<String> {
     Ok(file)
 }
 
-/// Streams of replicas that request everything.
+/// Records the streams of replicas that request everything.
 fn record_streams(server: &Mysqld, target: &Path) -> Result<()> {
     let requests = [
         (
@@ -140,7 +140,7 @@ fn write_listing(server: &Mysqld, target: &Path, name: &str, file: &str) -> Resu
     Ok(())
 }
 
-/// mysqlbinlog must accept every file and find the listing's GTIDs.
+/// Checks that mysqlbinlog accepts every file and finds the GTIDs of the listing.
 fn check_with_mysqlbinlog(tree: &MysqlTree, target: &Path) -> Result<()> {
     let mut files: Vec<PathBuf> = fs::read_dir(target)?
         .map(|entry| Ok(entry?.path()))

@@ -1,13 +1,13 @@
-//! Contents of the golden files.
+//! The contents of the golden files.
 
-/// One file: the statements that produce it.
+/// The statements that produce one file.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// Runs before the file begins.
+    /// Statements that run before the file begins.
     pub(crate) before: &'static str,
-    /// Runs while the file is written, in one session.
+    /// Statements that run in one session while the file is written.
     pub(crate) sql: &'static str,
-    /// Runs after its end.
+    /// Statements that run after the file ends.
     pub(crate) after: &'static str,
 }
 
@@ -220,7 +220,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "no_checksum",
-        // Rotates by itself, so that the file is followed by an empty one.
+        // Setting the variable rotates the log, so an empty file follows this one.
         before: "SET GLOBAL binlog_checksum = 'NONE'",
         sql: "
             INSERT INTO item VALUES (820, 'unprotected', 1);

@@ -23,7 +23,7 @@ const BINLOG_VERSION: u16 = 4;
 pub struct FormatDescription<'a> {
     /// The server's version, without padding; at most 50 bytes.
     pub server_version: Cow<'a, [u8]>,
-    /// The server's start time in seconds since the epoch, 0 in files that are not its first one.
+    /// The server's start time in seconds since the epoch. It is 0 in all files except the first one after a start.
     pub created: u32,
     /// Length of the fixed part of each event type, starting with type 1.
     pub post_header_lengths: Cow<'a, [u8]>,
@@ -31,7 +31,7 @@ pub struct FormatDescription<'a> {
     pub checksum: ChecksumAlgorithm,
 }
 
-/// Lengths announced by MySQL 8.0.14 and later, up to type 42. None has changed since.
+/// Lengths that MySQL 8.0.14 and later announce, up to type 42. None of them has changed since.
 #[rustfmt::skip]
 const POST_HEADER_LENGTHS: [u8; 42] = [
     0, 13, 0, 8, 0, 0, 0, 0, 4, 0,    // 1..: QUERY 13, ROTATE 8, APPEND_BLOCK 4
@@ -45,8 +45,8 @@ impl FormatDescription<'static> {
     /// The version that [`Self::built_in`] announces.
     pub const BUILT_IN_VERSION: &'static str = "9.7.0-witness";
 
-    /// For a file without a known server's format description: a fixed result for each version. The version must begin with three numbers
-    /// like MySQL's, and is truncated to 50 bytes.
+    /// Creates a format description for a file if no server's is known. Each version has one fixed result. The version must begin with
+    /// three numbers, as MySQL's versions do, and is truncated to 50 bytes.
     pub fn built_in(server_version: &str) -> Self {
         let mut version = server_version.as_bytes().to_vec();
         version.truncate(VERSION_LEN);
@@ -65,10 +65,10 @@ impl FormatDescription<'static> {
 }
 
 impl<'a> FormatDescription<'a> {
-    /// Decodes an event without its checksum. (A format description always has a CRC32: verify it with [`ChecksumAlgorithm::Crc32`].)
+    /// Decodes an event without its checksum. A format description always has a CRC32: verify it with [`ChecksumAlgorithm::Crc32`].
     ///
     /// # Errors
-    /// When it is of another type or binlog version, or truncated.
+    /// When the event has another type or binlog version, or is truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::FormatDescription)?);
         let is_known = cursor.u16("binlog version")? == BINLOG_VERSION;
@@ -92,9 +92,9 @@ impl<'a> FormatDescription<'a> {
         })
     }
 
-    /// The canonical event of a received one (without its checksum), with which every file of the ring begins. The created time is zero,
-    /// and the in-use and artificial flags are clear, because these belong to one server's file. The algorithm is CRC32, which stored
-    /// events always have.
+    /// Converts a received event, without its checksum, to the canonical event with which every file of the ring begins. The created time
+    /// is zero, and the in-use and artificial flags are clear, because these belong to one server's file. The algorithm is CRC32, because
+    /// stored events always have one.
     ///
     /// # Errors
     /// As [`Self::decode`].
@@ -126,8 +126,8 @@ impl EncodeEvent for FormatDescription<'_> {
     }
 }
 
-// HEARTBEAT and HEARTBEAT_V2: the source has no events to send, and its log ends here. The first form has the position in the event's
-// header. The second has numbered fields, for positions beyond 4 GiB, and is sent to replicas that announce support.
+// HEARTBEAT and HEARTBEAT_V2: the source has no events to send, and its log ends here. In the first form, the position is in the event's
+// header. The second form has numbered fields, for positions beyond 4 GiB. It is sent only to replicas that announce support for it.
 
 /// A heartbeat with the position of the source's dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub struct Heartbeat<'a> {
     pub version_2: bool,
     /// The dump's current file.
     pub file: Cow<'a, [u8]>,
-    /// The position in it; only the low 32 bits in the first form.
+    /// The position in that file; in the first form, only its low 32 bits.
     pub position: u64,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Heartbeat<'a> {
     /// Reads either form from an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or truncated.
+    /// When the event has another type or is truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         if event.event_type() != EventType::HeartbeatV2 {
             return Ok(Self {
@@ -165,7 +165,7 @@ impl<'a> Heartbeat<'a> {
                     position = Some(value.length_encoded("heartbeat position")?);
                     value.finish("the heartbeat's position")?;
                 }
-                // A field of a later version.
+                // A later version may add fields; they are skipped.
                 _ => {}
             }
         }
@@ -190,7 +190,7 @@ impl EncodeEvent for Heartbeat<'_> {
         }
     }
 
-    /// A first-form heartbeat's canonical form has no position, because the header's is cleared.
+    /// In the first form, the canonical event has no position, because the position in the header is cleared.
     fn encode_body(&self, out: &mut Vec<u8>) {
         if !self.version_2 {
             out.extend_from_slice(&self.file);
@@ -204,9 +204,9 @@ impl EncodeEvent for Heartbeat<'_> {
     }
 }
 
-// ROTATE: names the next file. The last event of a file, or an artificial one at the beginning of a stream and of every file.
+// ROTATE: names the next file. It is the last event of a file. An artificial one is at the start of a stream and of every file in it.
 
-/// Where the log continues.
+/// The position at which the log continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rotate<'a> {
     /// Offset of the next event in the next file.
@@ -230,7 +230,7 @@ impl<'a> Rotate<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or truncated.
+    /// When the event has another type or is truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::Rotate)?);
         let position = cursor.u64("rotate position")?;
@@ -252,15 +252,15 @@ impl EncodeEvent for Rotate<'_> {
 
 // IGNORABLE: an event that every reader may skip; it carries the ring's markers.
 
-/// An event that readers skip. Write it with [`Ignorable::origin`], which sets the flag.
+/// An event that readers may skip. Write it with [`Ignorable::origin`], which sets the ignorable flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignorable<'a> {
-    /// The writer's contents.
+    /// The content, which only the writer of the event knows.
     pub body: Cow<'a, [u8]>,
 }
 
 impl<'a> Ignorable<'a> {
-    /// The rest of the header, with the ignorable flag.
+    /// The header fields that do not depend on the body, with the ignorable flag set.
     pub fn origin(timestamp: u32, server_id: u32) -> EventOrigin {
         EventOrigin {
             timestamp,
@@ -272,7 +272,7 @@ impl<'a> Ignorable<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type.
+    /// When the event has another type.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             body: Cow::Borrowed(event.body_of(EventType::Ignorable)?),
@@ -290,7 +290,7 @@ impl EncodeEvent for Ignorable<'_> {
 
 // PREVIOUS_GTIDS: all GTIDs of the files before this one, in the binary form of a GTID set.
 
-/// The second event of a file.
+/// The GTIDs in the second event of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PreviousGtids {
     /// The GTIDs of all files before this one.
@@ -301,7 +301,7 @@ impl PreviousGtids {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type, or has no valid GTID set.
+    /// When the event has another type, or contains no valid GTID set.
     pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
         let gtids = GtidSet::decode(event.body_of(EventType::PreviousGtids)?)?;
         Ok(Self { gtids })

@@ -1,5 +1,5 @@
-//! GTID and GTID_TAGGED: the first event of every transaction. The classic form has fixed offsets, the tagged one (since 8.3) numbered
-//! fields of MySQL's serialization library. One view covers both.
+//! GTID and GTID_TAGGED: the first event of every transaction. The classic form has fields at fixed offsets. The tagged form, since 8.3,
+//! has numbered fields of MySQL's serialization library. One view covers both forms.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -51,14 +51,14 @@ pub struct LogicalClock {
     pub sequence_number: i64,
 }
 
-/// The first event of a transaction. Fields that a server before 8.0 does not write are `None`.
+/// The first event of a transaction. Fields that servers before 8.0 do not write are then `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GtidEvent {
     /// True for a GTID_TAGGED event, false for a GTID event, which has fields at fixed offsets and no tag.
     pub tagged: bool,
-    /// Bit 0: the transaction may have statement-format events.
+    /// Flag bits; bit 0: the transaction may have statement-format events.
     pub flags: u8,
-    /// The transaction's identifier; the classic form has no tag.
+    /// The transaction's identifier. In the classic form it has no tag.
     pub gtid: Gtid,
     /// The logical clock for parallel appliers.
     pub clock: LogicalClock,
@@ -66,13 +66,13 @@ pub struct GtidEvent {
     pub immediate_commit: Option<CommitTimestamp>,
     /// Commit time on the originating server, if different.
     pub original_commit: Option<CommitTimestamp>,
-    /// Bytes of all its events in that server's file, including checksums.
+    /// Total size of the transaction's events in that server's file in bytes, including checksums.
     pub transaction_length: Option<u64>,
     /// The version of the server that wrote this file.
     pub immediate_version: Option<ServerVersion>,
     /// The version of the originating server, if different.
     pub original_version: Option<ServerVersion>,
-    /// Orders commits of several sessions; set only by group replication.
+    /// Orders the commits of several sessions; only group replication sets it.
     pub commit_group_ticket: Option<u64>,
 }
 
@@ -80,10 +80,10 @@ impl GtidEvent {
     /// Flag bit of a transaction that may have statement-format events.
     pub const MAY_HAVE_STATEMENTS: u8 = 1;
 
-    /// Decodes either form from an event without its checksum. Fields of later versions are skipped.
+    /// Decodes either form from an event without its checksum. Skips fields of later versions.
     ///
     /// # Errors
-    /// When it is of another type, truncated, or has a field of a later version that must be supported.
+    /// When the event has another type, is truncated, or has a field of a later version that readers must support.
     pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
         if event.event_type() == EventType::GtidTagged {
             decode_tagged(event.body())
@@ -153,7 +153,7 @@ fn decode_classic(body: &[u8]) -> Result<GtidEvent, DecodeError> {
         original_version: None,
         commit_group_ticket: None,
     };
-    // The fields added in 8.0, each only after those before it.
+    // The fields that were added in 8.0. Each is present only if all fields before it are.
     if !cursor.is_empty() {
         let immediate = cursor.uint("commit timestamp", 7)?;
         event.immediate_commit = Some(CommitTimestamp(immediate & !TIMESTAMP_HAS_ORIGINAL));
@@ -186,7 +186,7 @@ fn encode_classic(event: &GtidEvent, out: &mut Vec<u8>) {
     out.push(CLASSIC_CLOCK);
     out.extend_from_slice(&event.clock.last_committed.to_le_bytes());
     out.extend_from_slice(&event.clock.sequence_number.to_le_bytes());
-    // Each field requires all fields before it.
+    // Each field is written only if all fields before it are.
     let Some(immediate) = event.immediate_commit else {
         return;
     };
@@ -228,7 +228,8 @@ fn put_seven_bytes(out: &mut Vec<u8>, value: u64) {
 // then for each field: varlen field number, value
 // ```
 //
-// Fields are ordered by number; a missing one has its default. The source is an array of bytes, each a separate varlen integer.
+// Fields are ordered by number. A missing field has its default. The source is an array of bytes, each of which is a separate varlen
+// integer.
 
 const FORMAT_VERSION: u64 = 1;
 
@@ -281,7 +282,7 @@ fn decode_tagged(body: &[u8]) -> Result<GtidEvent, DecodeError> {
         commit_group_ticket: optional(fields, COMMIT_GROUP_TICKET, decode::unsigned)?,
         tagged: true,
     };
-    // The rest begins with a field of a later version, if there is any.
+    // If there are more bytes, they must begin with a field of a later version.
     let fits = fields.is_empty() || decode::unsigned(fields, "GTID field number")? > LAST_KNOWN;
     ensure(fits, "GTID event", "a field is doubled or not in its order")?;
     Ok(event)
@@ -289,7 +290,7 @@ fn decode_tagged(body: &[u8]) -> Result<GtidEvent, DecodeError> {
 
 fn encode_tagged(event: &GtidEvent, out: &mut Vec<u8>) {
     let mut rest = Vec::new();
-    // The last field that a reader must support, as 8.3 to 9.7 write it.
+    // The number of the last field that a reader must support. This is the value that servers from 8.3 to 9.7 write.
     decode::put_unsigned(&mut rest, FLAGS);
     put_field(&mut rest, FLAGS, u64::from(event.flags));
     decode::put_unsigned(&mut rest, SOURCE);
@@ -321,7 +322,7 @@ fn encode_tagged(event: &GtidEvent, out: &mut Vec<u8>) {
     out.extend_from_slice(&rest);
 }
 
-/// The size field includes the version byte and itself: finds the fitting length.
+/// The size of the whole body. It includes the version byte and the size field itself, so the size field's length must be found first.
 fn whole_size(rest: usize) -> u64 {
     let mut size_len = 1;
     loop {
@@ -345,7 +346,7 @@ fn put_signed_field(out: &mut Vec<u8>, number: u64, value: i64) {
     decode::put_signed(out, value);
 }
 
-/// The value of a field, if it is the next one.
+/// Reads a field if it is the next one.
 fn optional<'a, T>(
     cursor: &mut Cursor<'a>,
     number: u64,

@@ -1,5 +1,5 @@
-//! Typed views of the events in use. Each decodes from an event without checksum and encodes to the canonical form; other events stay
-//! bytes.
+//! Typed views of the events in use. Each view decodes from an event without a checksum, and encodes to the canonical form. Events without
+//! a view stay bytes.
 
 mod file_events;
 mod gtid_event;
@@ -47,7 +47,7 @@ impl From<&EventHeader> for EventOrigin {
 
 /// A typed view that can be encoded.
 pub trait EncodeEvent {
-    /// The type in the header of every such event, or of one form of it.
+    /// The type in the header of these events. If there are two forms, the type of one of them.
     const TYPE: EventType;
 
     /// The type in the header.
@@ -67,7 +67,7 @@ pub trait EncodeEvent {
             timestamp: origin.timestamp,
             event_type: self.event_type(),
             server_id: origin.server_id,
-            // Bodies are slices of at most MAX_EVENT_BYTES; a larger event fails when it is read.
+            // A body consists of slices of at most MAX_EVENT_BYTES. If the event is still too large, reading it fails.
             event_size: u32::try_from(out.len() - start).unwrap_or(u32::MAX),
             log_pos: 0,
             flags: origin.flags,
@@ -87,8 +87,8 @@ pub trait EncodeEvent {
 
 // An event as one line of text: the last column of SHOW BINLOG EVENTS.
 
-/// The line for an event without its checksum; empty for unsupported types and for an event that cannot be decoded, which is reported
-/// elsewhere.
+/// The text for an event without its checksum. Empty for unsupported types, and for an event that cannot be decoded; other code reports
+/// that.
 #[must_use]
 pub fn summary(event: EventRef<'_>) -> String {
     text_of(event).unwrap_or_default()
@@ -114,7 +114,7 @@ fn text_of(event: EventRef<'_>) -> Result<String, DecodeError> {
         }
         EventType::Query => {
             let query = Query::decode(event)?;
-            // CREATE DATABASE names a schema to which a reader must not switch before.
+            // CREATE DATABASE names a schema that does not exist before, so readers must not switch to it.
             let bare = query.schema.is_empty() || flags.contains(EventFlags::SUPPRESS_USE);
             let statement = text(&query.statement);
             match bare {

@@ -1,5 +1,5 @@
-//! QUERY: a statement with its session context, or BEGIN, COMMIT and similar statements. The events before it with variables of the
-//! statement, and the text of statements in messages.
+//! QUERY: a statement with its session context, or BEGIN, COMMIT and similar statements. Also the events that contain variables for the
+//! next statement, and the text of statements in messages.
 //!
 //! ```text
 //! u32 thread; u32 seconds; u8 schema length; u16 error code; u16 status variables' length;
@@ -13,14 +13,14 @@ use crate::event::EventRef;
 use crate::event_type::EventType;
 use crate::events::EncodeEvent;
 
-/// A statement. Its fields are bytes: statements need not be UTF-8.
+/// A statement. Its text and schema are bytes, because statements need not be UTF-8.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query<'a> {
-    /// The connection that ran it.
+    /// Id of the connection that ran the statement.
     pub thread_id: u32,
     /// Execution time on the source, in seconds.
     pub execution_seconds: u32,
-    /// Its error on the source; 0 for none.
+    /// The statement's error on the source; 0 for none.
     pub error_code: u16,
     /// Session variables in MySQL's encoding, decoded by [`SessionContext`]; at most 65,535 bytes.
     pub status_variables: Cow<'a, [u8]>,
@@ -34,7 +34,7 @@ impl<'a> Query<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or truncated.
+    /// When the event has another type or is truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::Query)?);
         let thread_id = cursor.u32("thread id")?;
@@ -69,16 +69,17 @@ pub enum StatementKind {
     Commit,
     /// ROLLBACK of the whole transaction.
     Rollback,
-    /// XA ROLLBACK: a transaction of its own, or the end of one that XA START began.
+    /// XA ROLLBACK: a separate transaction, or the end of a transaction that XA START began.
     XaRollback,
-    /// SAVEPOINT: no effect of its own. The server writes it in every format, and never RELEASE SAVEPOINT.
+    /// SAVEPOINT, which has no effect here. The server logs it in every format, but never logs RELEASE SAVEPOINT.
     Savepoint,
-    /// Any other: a transaction of its own, or after BEGIN a part of one.
+    /// Any other statement: a separate transaction or, after BEGIN, a part of one.
     Other,
 }
 
 impl StatementKind {
-    /// Classifies a statement's text. The server itself writes BEGIN, COMMIT and XA START, in capitals; others may be a client's text.
+    /// Classifies a statement's text. The server itself writes BEGIN, COMMIT and XA START in capitals. Other statements may have the
+    /// client's text.
     pub fn of(statement: &[u8]) -> Self {
         if statement == b"BEGIN" {
             Self::Begin
@@ -124,8 +125,8 @@ impl EncodeEvent for Query<'_> {
     }
 }
 
-// A statement's session, from a QUERY event's status variables: a code byte, then a value whose form depends on the code. `None` means that
-// the server did not write it: the session's default applies.
+// The session of a statement, from a QUERY event's status variables. Each variable is a code byte, then a value whose form depends on the
+// code. `None` means that the server did not write it, so the session's default applies.
 
 /// Maximum number of schema names that a server writes; a greater count means "many", without names.
 const MAX_UPDATED_SCHEMAS: u8 = 16;
@@ -180,30 +181,30 @@ pub struct Invoker<'a> {
     pub host: &'a [u8],
 }
 
-/// The session of a statement, without values of no use here.
+/// The session of a statement, without values that are not used here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionContext<'a> {
     /// Option bits.
     pub options: Option<SessionOptions>,
     /// `sql_mode`, as bits.
     pub sql_mode: Option<u64>,
-    /// Written when it is not 1 and 1.
+    /// Written only if it is not 1 and 1.
     pub auto_increment: Option<AutoIncrement>,
     /// Character sets of the connection.
     pub character_sets: Option<CharacterSets>,
-    /// `time_zone`; written if the statement depends on it.
+    /// `time_zone`; written only if the statement depends on it.
     pub time_zone: Option<&'a [u8]>,
-    /// `lc_time_names`, by id; written if it is not en_US (0).
+    /// `lc_time_names`, by id; written only if it is not en_US (0).
     pub lc_time_names: Option<u16>,
     /// `collation_database`, by id.
     pub collation_database: Option<u16>,
-    /// The account meant by CURRENT_USER.
+    /// The account that CURRENT_USER refers to.
     pub invoker: Option<Invoker<'a>>,
-    /// Microseconds of the statement's time, whose seconds are in the header.
+    /// Microseconds of the statement's time. The event's header contains the seconds.
     pub microseconds: Option<u32>,
     /// `explicit_defaults_for_timestamp`.
     pub explicit_defaults_for_timestamp: Option<bool>,
-    /// A DDL statement's number in the source's engines, used in recovery.
+    /// A DDL statement's number in the source's engines, used in crash recovery.
     pub ddl_xid: Option<u64>,
     /// `default_collation_for_utf8mb4`, by id.
     pub default_collation_for_utf8mb4: Option<u16>,
@@ -213,12 +214,12 @@ pub struct SessionContext<'a> {
     pub default_table_encryption: Option<bool>,
     /// `enable_cascade_triggers` (9.7 and later).
     pub enable_cascade_triggers: Option<bool>,
-    /// The first unknown code. Nothing after it can be decoded, because the code determines a value's length.
+    /// The first unknown code. Later variables cannot be decoded, because the length of a value depends on its code.
     pub unknown: Option<u8>,
 }
 
 impl<'a> SessionContext<'a> {
-    /// Decodes [`Query::status_variables`](crate::events::Query::status_variables), up to the first unknown one.
+    /// Decodes [`Query::status_variables`](crate::events::Query::status_variables), up to the first unknown variable.
     ///
     /// # Errors
     /// When a value is truncated.
@@ -259,7 +260,7 @@ impl<'a> SessionContext<'a> {
             5 => self.time_zone = Some(short_bytes(cursor)?),
             7 => self.lc_time_names = Some(cursor.u16(FIELD)?),
             8 => self.collation_database = Some(cursor.u16(FIELD)?),
-            // The tables that a multi-table update changes, and bytes written by the source.
+            // Code 9 contains the tables that a multi-table update changes; code 10 contains bytes that the source wrote.
             9 => _ = cursor.u64(FIELD)?,
             10 => _ = cursor.u32(FIELD)?,
             11 => {
@@ -268,7 +269,7 @@ impl<'a> SessionContext<'a> {
                     host: short_bytes(cursor)?,
                 });
             }
-            // The schemas that a statement changes: a count, and names that end with 0.
+            // The schemas that a statement changes: a count, and names that end with a zero byte.
             12 => {
                 let count = Some(cursor.u8(FIELD)?).filter(|count| *count <= MAX_UPDATED_SCHEMAS);
                 for _ in 0..count.unwrap_or_default() {
@@ -293,23 +294,24 @@ fn short_bytes<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
     cursor.bytes("status variable", usize::from(length))
 }
 
-// INTVAR, RAND, USER_VAR: variables that the next statement needs to have the same effect as on the source. Statement format only.
+// INTVAR, RAND, USER_VAR: variables without which the next statement would not have the same effect as on the source. Only in statement
+// format.
 
 /// The variable of an INTVAR event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IntVarKind {
-    /// The statement's `LAST_INSERT_ID()`.
+    /// The value of `LAST_INSERT_ID()` in the statement.
     LastInsertId,
-    /// The statement's first AUTO_INCREMENT value.
+    /// The first AUTO_INCREMENT value of the statement.
     InsertId,
 }
 
-/// A number that the next statement depends on.
+/// An integer variable that the next statement depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IntVar {
     /// The variable.
     pub kind: IntVarKind,
-    /// Its value.
+    /// The variable's value.
     pub value: u64,
 }
 
@@ -317,7 +319,7 @@ impl IntVar {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or size, or of an unknown kind.
+    /// When the event has another type or size, or an unknown kind.
     pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::IntVar)?);
         let kind = match cursor.u8("INTVAR kind")? {
@@ -347,7 +349,7 @@ impl Rand {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or size.
+    /// When the event has another type or size.
     pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::Rand)?);
         let seeds = Self {
@@ -376,7 +378,7 @@ pub enum UserVarType {
 pub struct UserVarValue<'a> {
     /// The type of [`Self::bytes`].
     pub value_type: UserVarType,
-    /// Its collation id.
+    /// The value's collation id.
     pub collation: u32,
     /// The value's bytes, without a length.
     pub bytes: Cow<'a, [u8]>,
@@ -387,9 +389,9 @@ pub struct UserVarValue<'a> {
 /// A user variable that the next statement depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserVar<'a> {
-    /// Its name without `@`, in UTF-8.
+    /// The variable's name without `@`, in UTF-8.
     pub name: Cow<'a, [u8]>,
-    /// Its value; `None` for NULL.
+    /// The variable's value; `None` for NULL.
     pub value: Option<UserVarValue<'a>>,
 }
 
@@ -400,7 +402,7 @@ impl<'a> UserVar<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type, truncated, or has a value of an unknown type.
+    /// When the event has another type, is truncated, or has a value of an unknown type.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::UserVar)?);
         let name_len = cursor.u32("user variable's name length")?;
@@ -421,7 +423,7 @@ impl<'a> UserVar<'a> {
         let collation = cursor.u32("user variable's collation")?;
         let value_len = cursor.u32("user variable's length")?;
         let bytes = Cow::Borrowed(cursor.bytes("user variable's value", value_len as usize)?);
-        // Written for INT only.
+        // The server writes the flags only for INT.
         let flags = match cursor.is_empty() {
             true => 0,
             false => cursor.u8("user variable's flags")?,
@@ -437,14 +439,14 @@ impl<'a> UserVar<'a> {
     }
 }
 
-// Text of statements for messages, logs and statuses: one line, shortened, without possible passwords or their hashes.
+// Text of statements for messages, logs and statuses: one line, truncated, without possible passwords or password hashes.
 
-/// Replaces the text after a possible secret.
+/// Shown instead of text that may contain a secret.
 const NOT_SHOWN: &str = " … (not shown: it may hold a password)";
-/// How MySQL's error messages quote the invalid part of a statement and the text after it.
+/// The text around the invalid part of a statement that MySQL's error messages quote.
 const FRAGMENT: (&str, &str) = (" near '", "' at line");
 
-/// A statement, truncated to a number of characters.
+/// The text of a statement, truncated to a number of characters.
 #[must_use]
 pub fn shown_statement(statement: &[u8], longest: usize) -> String {
     let text = String::from_utf8_lossy(statement);
@@ -455,8 +457,8 @@ pub fn shown_statement(statement: &[u8], longest: usize) -> String {
     one_line.collect()
 }
 
-/// A text that quotes statements, truncated where a password or its hash may follow (after `IDENTIFIED`, `PASSWORD`, `SOURCE_PASSWORD` and
-/// similar words), regardless of quotes. A column of such a name truncates it as well.
+/// Truncates a text that quotes statements where a password or its hash may follow: after `IDENTIFIED`, `PASSWORD`, `SOURCE_PASSWORD` and
+/// similar words, even inside quotes. A column with such a name also truncates the text.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let Some(word_end) = secret_follows(text) else {
@@ -466,7 +468,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}{NOT_SHOWN}", &text[..word_end.min(fragment)]))
 }
 
-/// A server's error message, without the quoted part of the statement if that may contain a secret.
+/// A server's error message. If the quoted part of the statement may contain a secret, the part is removed.
 #[must_use]
 pub fn refusal_of_statement<'a>(message: &'a str, statement: &[u8]) -> Cow<'a, str> {
     if secret_follows(&String::from_utf8_lossy(statement)).is_none() {
@@ -480,7 +482,7 @@ pub fn refusal_of_statement<'a>(message: &'a str, statement: &[u8]) -> Cow<'a, s
     }
 }
 
-/// The end of the first word that may precede a password or its hash.
+/// The end of the first word after which a password or its hash may follow.
 fn secret_follows(text: &str) -> Option<usize> {
     let in_word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS, PARTIAL_UPDATE_ROWS: the changed rows of one table. The rows stay bytes: decoding them requires
-//! the table's columns, as in [`crate::row_image`].
+//! WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS, PARTIAL_UPDATE_ROWS: the changed rows of one table. The rows stay bytes here. Decoding them
+//! requires the table's columns, as in [`crate::row_image`].
 //!
 //! ```text
 //! u48 table; u16 flags; [version 2: u16 length of the extra data with these two bytes, extra data];
@@ -18,13 +18,13 @@ use crate::events::EncodeEvent;
 /// Kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RowsChange {
-    /// Inserted rows: one image each.
+    /// Inserted rows, each with one image.
     Write,
-    /// Updated rows: a before and an after image each.
+    /// Updated rows, each with a before image and an after image.
     Update,
-    /// Deleted rows: one image each.
+    /// Deleted rows, each with one image.
     Delete,
-    /// Updated rows whose after image may have differences in JSON columns.
+    /// Updated rows whose after image may contain differences for JSON columns.
     PartialUpdate,
 }
 
@@ -44,13 +44,13 @@ pub struct Rows<'a> {
     pub table_id: TableId,
     /// Flag bits; see [`Rows::END_OF_STATEMENT`].
     pub flags: u16,
-    /// Data on the rows (partitions, NDB) in version 2 events; `None` in version 1 events, as of MySQL 5.5.
+    /// Data on the rows (partitions, NDB) in version 2 events; `None` in version 1 events, which MySQL 5.5 writes.
     pub extra_data: Option<Cow<'a, [u8]>>,
     /// Number of the table's columns.
     pub column_count: u64,
-    /// A bit for each column, lowest first: 1 if it is in the (first) image.
+    /// A bit for each column, lowest first: 1 if the column is in the image. For updates, this is the before image.
     pub columns: Cow<'a, [u8]>,
-    /// The same for the after image of updates; empty otherwise.
+    /// The same bits for the after image of updates; otherwise empty.
     pub columns_after: Cow<'a, [u8]>,
     /// The row images in order.
     pub images: Cow<'a, [u8]>,
@@ -61,16 +61,16 @@ impl<'a> Rows<'a> {
     pub const END_OF_STATEMENT: u16 = 1;
     /// Flag bit of rows written without foreign key checks (`foreign_key_checks`).
     pub const NO_FOREIGN_KEY_CHECKS: u16 = 2;
-    /// Flag bit of a server that executes foreign key cascades above its storage engine (9.6 and later): rows deleted or changed by them
-    /// are in the log, too.
+    /// Flag bit of a server that executes foreign key cascades above its storage engine (9.6 and later): the log then also contains rows
+    /// that cascades delete or change.
     pub const CASCADES_LOGGED: u16 = 16;
-    /// Maximum extra data for its length field.
+    /// Maximum size of the extra data that the length field allows.
     pub const MAX_EXTRA_DATA_LEN: usize = u16::MAX as usize - 2;
 
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or truncated.
+    /// When the event has another type or is truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let (change, version_2) = kind(event.event_type()).ok_or(DecodeError::WrongType {
             expected: EventType::WriteRows,
@@ -108,7 +108,7 @@ pub fn is_rows(event_type: EventType) -> bool {
     kind(event_type).is_some()
 }
 
-/// The types of rows events, with their changes, and whether they have version 2.
+/// The types of rows events, each with its change, and whether it is version 2.
 const KINDS: [(EventType, RowsChange, bool); 7] = [
     (EventType::WriteRowsV1, RowsChange::Write, false),
     (EventType::UpdateRowsV1, RowsChange::Update, false),
@@ -151,7 +151,7 @@ impl EncodeEvent for Rows<'_> {
         kind.map_or(Self::TYPE, |(event_type, ..)| event_type)
     }
 
-    /// Truncates extra data that exceed their length field. A partial update is version 2 even without extra data.
+    /// Truncates extra data that is too long for its length field. A partial update is version 2 even without extra data.
     fn encode_body(&self, out: &mut Vec<u8>) {
         self.table_id.encode(out);
         out.extend_from_slice(&self.flags.to_le_bytes());
@@ -168,7 +168,7 @@ impl EncodeEvent for Rows<'_> {
     }
 }
 
-// TABLE_MAP: assigns a table number for the following rows events, and describes the table's columns.
+// TABLE_MAP: assigns a number to a table for the following rows events, and describes the table's columns.
 //
 // ```text
 // u48 table; u16 flags; length-encoded schema, 0; length-encoded table name, 0;
@@ -176,7 +176,7 @@ impl EncodeEvent for Rows<'_> {
 // a bit for each column that may be NULL; optional metadata to the end
 // ```
 
-/// A table's number within one transaction's events; 48 bits.
+/// A table's number, valid within the events of one transaction; 48 bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u64);
 
@@ -221,7 +221,7 @@ impl<'a> TableMap<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or truncated.
+    /// When the event has another type or is truncated.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::TableMap)?);
         let table_id = TableId::decode(&mut cursor)?;
@@ -275,7 +275,7 @@ impl EncodeEvent for TableMap<'_> {
     }
 }
 
-// ROWS_QUERY: the text of the statement whose rows follow (`binlog_rows_query_log_events`).
+// ROWS_QUERY: the text of the statement that changed the following rows (`binlog_rows_query_log_events`).
 
 /// A statement's text, for readers of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -288,10 +288,10 @@ impl<'a> RowsQuery<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or empty.
+    /// When the event has another type or is empty.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::RowsQuery)?);
-        // Formerly the text's length, if that fits; 0 since 9.7. The text ends with the event.
+        // Servers before 9.7 write the text's length here, if it fits; 9.7 writes 0. The text ends with the event.
         cursor.u8("statement length")?;
         let statement = Cow::Borrowed(cursor.take_rest());
         Ok(Self { statement })

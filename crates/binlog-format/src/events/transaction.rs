@@ -1,5 +1,5 @@
-//! TRANSACTION_PAYLOAD: a transaction's events after its GTID, as one compressed block (`binlog_transaction_compression`). Fields of
-//! (number, length, value), all three length-encoded, up to the number 0; then the block.
+//! TRANSACTION_PAYLOAD: the events of a transaction after its GTID event, as one compressed block (`binlog_transaction_compression`). The
+//! body consists of fields (number, length, value) up to field number 0, then the block. All three parts of a field are length-encoded.
 
 use std::borrow::Cow;
 
@@ -19,18 +19,18 @@ const UNCOMPRESSED_SIZE: u64 = 3;
 /// How the block is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// By Zstandard (`binlog_transaction_compression`).
+    /// Compressed with Zstandard (`binlog_transaction_compression`).
     Zstd = 0,
     /// Uncompressed events.
     None = 255,
 }
 
-/// A transaction's events after its GTID.
+/// The events of a transaction after its GTID event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionPayload<'a> {
     /// How [`Self::block`] is compressed.
     pub compression: Compression,
-    /// Uncompressed bytes of its events, as stated by the server.
+    /// Uncompressed size of the events in bytes, as stated by the server.
     pub uncompressed_size: Option<u64>,
     /// The events after the GTID event, compressed.
     pub block: Cow<'a, [u8]>,
@@ -40,7 +40,7 @@ impl<'a> TransactionPayload<'a> {
     /// Reads an event without its checksum. Does not decompress.
     ///
     /// # Errors
-    /// When it is of another type, truncated, or of an unknown compression.
+    /// When the event has another type, is truncated, or has an unknown compression.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::TransactionPayload)?);
         let (mut compression, mut uncompressed_size, mut block_size) = (None, None, None);
@@ -60,7 +60,7 @@ impl<'a> TransactionPayload<'a> {
                 UNCOMPRESSED_SIZE => {
                     uncompressed_size = Some(value.length_encoded("uncompressed size")?)
                 }
-                // A field of a later version.
+                // A later version may add fields; they are skipped.
                 _ => {}
             }
         }
@@ -80,10 +80,11 @@ impl<'a> TransactionPayload<'a> {
         })
     }
 
-    /// The events in it, whole and without checksums, in at most `limit` bytes of memory, plus a decompressor's fixed 200 KiB or so.
+    /// Decompresses the events, which are whole and have no checksums. Uses at most `limit` bytes of memory, plus about 200 KiB for the
+    /// decompressor.
     ///
     /// # Errors
-    /// [`DecodeError::TooLarge`] when the events have more than `limit` bytes; [`DecodeError::Invalid`] when the block is corrupt or larger
+    /// [`DecodeError::TooLarge`] if the events have more than `limit` bytes; [`DecodeError::Invalid`] if the block is corrupt or larger
     /// than stated.
     pub fn decompress(&self, limit: u64) -> Result<Bytes, DecodeError> {
         let too_large = |size| DecodeError::TooLarge {
@@ -100,7 +101,7 @@ impl<'a> TransactionPayload<'a> {
             }
             Compression::None => Ok(Bytes::copy_from_slice(&self.block)),
             Compression::Zstd => {
-                // One-pass decompression into a fixed buffer needs no window, so that a block cannot cause a larger allocation.
+                // One-pass decompression into a buffer of fixed size needs no window. So a block cannot cause a larger allocation.
                 let capacity = self.uncompressed_size.unwrap_or(limit);
                 let capacity = usize::try_from(capacity).map_err(|_| too_large(capacity))?;
                 let events = zstd::bulk::decompress(&self.block, capacity).map_err(|_| {
@@ -111,7 +112,7 @@ impl<'a> TransactionPayload<'a> {
         }
     }
 
-    /// As [`Self::decompress`], event by event.
+    /// Decompresses the events as [`Self::decompress`] does, and iterates over them.
     ///
     /// # Errors
     /// As [`Self::decompress`].
@@ -147,7 +148,7 @@ impl Xid {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or size.
+    /// When the event has another type or size.
     pub fn decode(event: EventRef<'_>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::Xid)?);
         let xid = cursor.u64("XID")?;
@@ -164,7 +165,7 @@ impl EncodeEvent for Xid {
     }
 }
 
-/// The end of an XA transaction's part in one event group.
+/// The end of an XA transaction's event group: XA PREPARE, or XA COMMIT … ONE PHASE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XaPrepare<'a> {
     /// True for XA COMMIT … ONE PHASE: no second phase follows.
@@ -184,7 +185,7 @@ impl<'a> XaPrepare<'a> {
     /// Reads an event without its checksum.
     ///
     /// # Errors
-    /// When it is of another type or truncated, or the XA id is longer than XA allows.
+    /// When the event has another type, is truncated, or its XA id is longer than XA allows.
     pub fn decode(event: EventRef<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(event.body_of(EventType::XaPrepare)?);
         let one_phase = match cursor.u8("XA phase")? {

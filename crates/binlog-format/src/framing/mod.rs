@@ -1,5 +1,5 @@
-//! Splits the events of a dump stream into transactions in canonical form. `step` is the table of allowed sequences; the framer
-//! verifies checksums, tracks the source's position and keeps memory within the configured bound.
+//! Splits the events of a dump stream into transactions in canonical form. `step` is the table of allowed sequences. The framer verifies
+//! checksums, tracks the source's position and keeps memory below a configured limit.
 
 use std::fmt;
 
@@ -19,37 +19,37 @@ use crate::gtid::{Gtid, GtidSet};
 
 // Splits a dump stream into transactions.
 
-/// Takes the events of a dump stream in order and returns its transactions.
+/// Receives the events of a dump stream in order, and returns the transactions that they form.
 ///
-/// After an error it refuses everything until [`Self::reset`], so that a missing transaction cannot go unnoticed.
+/// After an error it refuses all events until [`Self::reset`], so that a missing transaction is always noticed.
 #[derive(Debug)]
 pub struct TransactionFramer {
     max_transaction_bytes: u64,
-    /// Where large payloads are stored instead of in memory; `None` where the caller has the events' bytes.
+    /// The folder for large payloads; `None` if the caller already has the events' bytes.
     folder: Option<SpillFolder>,
-    /// From the last format description; before the first one, as requested by the replica.
+    /// The checksum algorithm from the last format description. Before the first one, the algorithm that the replica requested.
     checksum: ChecksumAlgorithm,
     position: SourcePosition,
     open: Option<OpenTransaction>,
     failed: bool,
 }
 
-/// An incomplete transaction. Its payload is that of `framed`, still growing.
+/// An incomplete transaction. The payload of `framed` is still growing.
 #[derive(Debug)]
 struct OpenTransaction {
     place: Place,
     framed: FramedTransaction,
     payload: Option<SpillingBytes>,
-    /// Of the payload, whether or not it is stored.
+    /// Length of the payload in bytes, even if the payload is not stored.
     length: u64,
     announced_length: Option<u64>,
-    /// Bytes of its events as received.
+    /// Bytes of the transaction's events as received.
     received: u64,
 }
 
 impl TransactionFramer {
-    /// A framer for a new stream. `checksum` is the replica's `@source_binlog_checksum`, which applies to the rotate event before the first
-    /// format description. `max_transaction_bytes` bounds the canonical payload of a transaction, and thereby the memory.
+    /// Creates a framer for a new stream. `checksum` is the replica's `@source_binlog_checksum`, which applies to the rotate event before
+    /// the first format description. `max_transaction_bytes` limits the canonical payload of a transaction, and so the memory.
     pub fn new(checksum: ChecksumAlgorithm, max_transaction_bytes: u64) -> Self {
         Self {
             max_transaction_bytes,
@@ -61,14 +61,14 @@ impl TransactionFramer {
         }
     }
 
-    /// The same, with large payloads in files of `folder` instead of in memory.
+    /// Stores large payloads in files of `folder` instead of in memory.
     #[must_use]
     pub fn spilling(self, folder: SpillFolder) -> Self {
         let folder = Some(folder);
         Self { folder, ..self }
     }
 
-    /// The same for a caller that has the bytes of the events: transactions have no payload.
+    /// Returns transactions without a payload, for a caller that already has the events' bytes.
     #[must_use]
     pub fn without_payloads(self) -> Self {
         let folder = None;
@@ -93,10 +93,10 @@ impl TransactionFramer {
         &self.position
     }
 
-    /// Takes the next event; `None` within a transaction.
+    /// Receives the next event. Returns `None` if a transaction is incomplete.
     ///
     /// # Errors
-    /// When the event is damaged or out of place, or the transaction is too large. The framer must be reset then.
+    /// When the event is damaged or out of place, or the transaction is too large. The framer must then be reset.
     pub fn push(&mut self, event: &RawEvent) -> Result<Option<StreamItem>, FramingError> {
         if self.failed {
             return Err(FramingError::NeedsReset);
@@ -110,7 +110,7 @@ impl TransactionFramer {
     }
 
     fn take(&mut self, event: &RawEvent) -> Result<Option<StreamItem>, FramingError> {
-        // A format description has a CRC32, whatever it announces for other events.
+        // A format description always has a CRC32, whatever algorithm it announces for other events.
         let checksum = match event.event_type() {
             EventType::FormatDescription => ChecksumAlgorithm::Crc32,
             _ => self.checksum,
@@ -225,7 +225,8 @@ impl TransactionFramer {
         let announced_length = gtid_event.transaction_length.filter(|length| *length > 0);
         let limit = self.max_transaction_bytes;
         let announced = announced_length.unwrap_or(0);
-        // The announced length includes checksums, a small part; a transaction slightly above the limit is detected by its events.
+        // The announced length includes checksums, which are a small part of it. A transaction slightly above the limit is detected from
+        // its events.
         let size = announced / 2;
         if size > limit {
             return Err(FramingError::TransactionTooLarge { gtid, size, limit });
@@ -296,13 +297,14 @@ impl TransactionFramer {
     }
 }
 
-/// True for an event that is in no file: it has the flag, or no position.
+/// True for an event that is in no file: its flag is set, or its position is 0.
 fn is_artificial(header: &EventHeader) -> bool {
     header.log_pos == 0 || header.flags.contains(EventFlags::ARTIFICIAL)
 }
 
 impl OpenTransaction {
-    /// The announced length is the one in the source's file, with checksums on all events or none; the stream may have dropped them.
+    /// Compares with the announced length, which is that in the source's file. There, either all events or none have checksums; in the
+    /// stream, they may have been removed.
     fn check_length(&self) -> Result<(), FramingError> {
         let bare = self.length;
         let with_checksums = bare + u64::from(self.framed.event_count) * CHECKSUM_LEN as u64;
@@ -322,22 +324,22 @@ impl OpenTransaction {
 
 // Items of an event stream.
 
-/// One transaction of the source.
+/// One transaction from the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FramedTransaction {
-    /// The GTID from its first event.
+    /// The GTID in the transaction's first event.
     pub gtid: Gtid,
-    /// Its events in canonical form.
+    /// The transaction's events in canonical form.
     pub payload: Bytes,
     /// The payload's CRC32C, computed as events arrive; 0 if the framer does not store it.
     pub payload_crc32c: u32,
-    /// Number of its events.
+    /// Number of the transaction's events.
     pub event_count: u32,
-    /// The position after its last event on the source.
+    /// The position on the source after the transaction's last event.
     pub end_position: SourcePosition,
-    /// The server in its GTID event's header.
+    /// The server id in the header of the GTID event.
     pub server_id: u32,
-    /// Seconds since the epoch in its GTID event's header.
+    /// The time in the header of the GTID event, in seconds since the epoch.
     pub timestamp: u32,
     /// Commit time on the source; since 8.0.
     pub immediate_commit: Option<CommitTimestamp>,
@@ -347,23 +349,23 @@ pub struct FramedTransaction {
     pub clock: LogicalClock,
 }
 
-/// Result of one or several events.
+/// The result of one or several events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamItem {
     /// A transaction, from its GTID event to its end.
     Transaction(FramedTransaction),
-    /// Format of the following events.
+    /// The format of the following events.
     FormatDescription {
-        /// The canonical event, for the beginning of a ring's file.
+        /// The canonical event, with which a file of the ring begins.
         canonical: Bytes,
         /// The source's checksum algorithm.
         checksum: ChecksumAlgorithm,
     },
-    /// The stream continues in another file, or begins.
+    /// The stream begins, or continues in another file.
     Rotate {
         /// The next file, and the position of its first event.
         to: SourcePosition,
-        /// True for an artificial event; a real one ends a file.
+        /// True for an artificial event; false for the event that ends a file.
         artificial: bool,
     },
     /// The source has no events to send.
@@ -374,14 +376,14 @@ pub enum StreamItem {
     Ignored(EventType),
 }
 
-// Positions on the source. Event headers have only their low 32 bits; the rest is tracked here.
+// Positions on the source. Event headers contain only the low 32 bits; the other bits are tracked here.
 
 /// A position in the source's log, as in a semi-sync acknowledgement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SourcePosition {
-    /// The file's name without a directory; empty before the stream has named one.
+    /// The file's name without a directory; empty until the stream has named one.
     pub file: Bytes,
-    /// Bytes of the file before the place.
+    /// Number of bytes in the file before the position.
     pub offset: u64,
 }
 
@@ -392,8 +394,7 @@ impl fmt::Display for SourcePosition {
 }
 
 impl SourcePosition {
-    /// Moves on to the next offset that has these low bits: a stream only goes forward in a file,
-    /// and by less than 4 GiB from one event to the next.
+    /// Advances to the next offset with these low bits. A stream never goes backwards in a file, and events are less than 4 GiB apart.
     pub(super) fn advance_to_low_bits(&mut self, log_pos: u32) {
         let step = log_pos.wrapping_sub(self.offset as u32);
         self.offset = self.offset.saturating_add(u64::from(step));
@@ -405,12 +406,12 @@ impl SourcePosition {
 /// Why a stream of events cannot be split into transactions.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FramingError {
-    /// A transaction without a GTID.
+    /// The transaction has no GTID.
     #[error(
         "the source sends transactions without a GTID: set gtid_mode=ON (and enforce_gtid_consistency=ON) on it"
     )]
     AnonymousTransaction,
-    /// Above the configured limit.
+    /// The transaction exceeds the configured limit.
     #[error(
         "transaction {gtid} has at least {size} bytes, more than max_transaction_bytes ({limit}): raise that limit on \
          all members, and keep the primary's max_binlog_cache_size below it"
@@ -418,12 +419,12 @@ pub enum FramingError {
     TransactionTooLarge {
         /// The transaction that is too large.
         gtid: Gtid,
-        /// Known bytes of its canonical payload.
+        /// Known size of the transaction's canonical payload in bytes.
         size: u64,
         /// The framer's limit in bytes.
         limit: u64,
     },
-    /// An event of a transaction arrived outside of one.
+    /// An event that belongs to a transaction arrived outside of one.
     #[error(
         "a {event_type} event came outside of a transaction: the stream lacks events; reconnect by GTID set"
     )]
@@ -431,7 +432,7 @@ pub enum FramingError {
         /// The type in the event's header.
         event_type: EventType,
     },
-    /// An event that is not allowed at this place of a transaction.
+    /// The event is not allowed at this place in a transaction.
     #[error("a {event_type} event is out of place in transaction {gtid}: reconnect by GTID set")]
     Misplaced {
         /// The transaction around the event.
@@ -447,10 +448,10 @@ pub enum FramingError {
     Interrupted {
         /// The incomplete transaction.
         gtid: Gtid,
-        /// The type of the event found instead.
+        /// The type of the event that was received instead of the transaction's end.
         event_type: EventType,
     },
-    /// The transaction's length differs from its GTID event's.
+    /// The transaction's length differs from the length in its GTID event.
     #[error(
         "transaction {gtid} came with {received} bytes, but its GTID event announces {announced}: the stream lacks \
          events, or was cut at the wrong place"
@@ -460,7 +461,7 @@ pub enum FramingError {
         gtid: Gtid,
         /// The length in the GTID event, in bytes.
         announced: u64,
-        /// Bytes of its received events.
+        /// Total size of the received events in bytes.
         received: u64,
     },
     /// The source reports missing events in its binlog.
@@ -481,44 +482,44 @@ pub enum FramingError {
     NeedsReset,
 }
 
-// Transaction boundaries: a pure table over (place in the transaction, event). These are the rules by which a MySQL replica finds
+// Transaction boundaries: a pure table of the place in a transaction and the next event. These are the rules by which a MySQL replica finds
 // boundaries in its relay log.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// After a GTID: the kind of transaction is not known yet.
+    /// After a GTID event: the kind of transaction is not known yet.
     Begun,
-    /// After a variable for the next statement, without a preceding BEGIN.
+    /// After a variable for the next statement, if no BEGIN came before.
     BeforeStatement,
-    /// Between BEGIN and the end.
+    /// Between BEGIN and the end of the transaction.
     Inside,
 }
 
-/// What an event means for the boundaries.
+/// The role of an event in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Begin,
     End,
-    /// XA ROLLBACK: a transaction of its own, or the end of one that XA START began.
+    /// XA ROLLBACK: a separate transaction, or the end of a transaction that XA START began.
     XaRollback,
-    /// A statement: a transaction of its own, or after BEGIN a part of one.
+    /// A statement: a separate transaction or, after BEGIN, a part of one.
     Statement,
-    /// A variable for the next statement.
+    /// A variable that the next statement needs.
     Variable,
     /// A whole transaction in one event.
     Payload,
-    /// Rows, table maps and other events between BEGIN and the end.
+    /// Rows, table maps and other events between BEGIN and the end of the transaction.
     Part,
-    /// Allowed anywhere in a transaction.
+    /// An event that is allowed anywhere in a transaction.
     Neutral,
 }
 
 /// The effect of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// It belongs to the transaction, which continues at this place.
+    /// The event belongs to the transaction, which continues at this place.
     Continue(Place),
-    /// It is the last one.
+    /// The event is the last one of the transaction.
     Finish,
     Refuse,
 }

@@ -1,5 +1,5 @@
-//! The text form of GTIDs and GTID sets: `source:1-5:7:tag:1-3,source:…`. As in MySQL, input may have white space, any letter case, empty
-//! items and intervals in any order.
+//! The text form of GTIDs and GTID sets: `source:1-5:7:tag:1-3,source:…`. As in MySQL, input may contain white space, upper or lower case,
+//! empty items, and intervals in any order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,7 +35,7 @@ impl ParseGtidError {
     }
 }
 
-/// The set as one line; `{:#}` prints each source on its own line, as the server does.
+/// Prints the set as one line. `{:#}` prints each source on its own line, as the server does.
 impl fmt::Display for GtidSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let separator = if f.alternate() { ",\n" } else { "," };
@@ -74,7 +74,7 @@ impl FromStr for GtidSet {
     }
 }
 
-/// One source with its tags and intervals. A source or a tag without intervals adds nothing, as in MySQL.
+/// Parses one source with its tags and intervals. As in MySQL, a source or a tag without intervals adds nothing.
 fn add_item(intervals: &mut UnsortedIntervals, item: &str) -> Result<(), ParseGtidError> {
     let refuse = |reason| ParseGtidError::new(item, reason);
     let mut fields = item.split(':').map(str::trim);
@@ -104,7 +104,7 @@ fn parse_source(text: &str) -> Option<SourceId> {
     uuid.map(SourceId)
 }
 
-/// `Some(None)` is an interval that ends before it begins, which MySQL treats as empty.
+/// Parses an interval. `Some(None)` is an interval that ends before it begins, which MySQL treats as empty.
 fn parse_interval(text: &str) -> Option<Option<Interval>> {
     let (first, last) = match text.split_once('-') {
         Some((first, last)) => (first.trim_end(), last.trim_start()),
@@ -118,7 +118,7 @@ fn parse_interval(text: &str) -> Option<Option<Interval>> {
 }
 
 fn parse_number(text: &str) -> Option<u64> {
-    // `parse` alone accepts a plus sign.
+    // `parse` would also accept a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
@@ -136,7 +136,7 @@ impl FromStr for Gtid {
     }
 }
 
-// The binary form of GTID sets, as PREVIOUS_GTIDS events and dump requests carry it.
+// The binary form of GTID sets, which PREVIOUS_GTIDS events and dump requests contain.
 //
 // ```text
 // classic  u64 sources
@@ -150,7 +150,7 @@ const TAGGED_MARK: u64 = 1 << 56 | 1;
 /// Which of the two binary forms to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GtidSetFormat {
-    /// MySQL's choice: [`Self::Tagged`] if there is a tag, otherwise [`Self::Classic`].
+    /// MySQL's choice: [`Self::Tagged`] if the set has a tag, otherwise [`Self::Classic`].
     Automatic,
     /// The form of servers before 8.3. Omits tagged GTIDs.
     Classic,
@@ -159,7 +159,7 @@ pub enum GtidSetFormat {
 }
 
 impl GtidSet {
-    /// The binary form. Equal sets give equal bytes.
+    /// Encodes the set in a binary form. Equal sets have equal bytes.
     pub fn encode(&self, format: GtidSetFormat) -> Vec<u8> {
         let tagged = match format {
             GtidSetFormat::Automatic => self.has_tags(),
@@ -194,7 +194,7 @@ impl GtidSet {
     /// Decodes either binary form. Memory is proportional to the input.
     ///
     /// # Errors
-    /// When the bytes are truncated, continue after the set, or have empty, unsorted or out-of-range intervals.
+    /// When the bytes are truncated or continue after the set, or an interval is empty, unsorted or out of range.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let head = cursor.u64("GTID set head")?;
@@ -237,7 +237,7 @@ fn decode_intervals(
     Ok(())
 }
 
-/// The GTIDs in `@@global.gtid_owned`: owned by sessions and not executed yet. Each is followed by `#` and its thread ids.
+/// Parses `@@global.gtid_owned`: the GTIDs that sessions own and have not executed yet. In the text, `#` and thread ids follow each GTID.
 ///
 /// # Errors
 /// When the text without the thread ids is not a GTID set.
@@ -246,7 +246,7 @@ pub fn parse_gtid_owned(text: &str) -> Result<GtidSet, ParseGtidError> {
     Ok(owners.into_iter().map(|(gtid, _)| gtid).collect())
 }
 
-/// The same, each GTID with the connection ids of its owners.
+/// As [`parse_gtid_owned`], but returns each GTID with the thread ids of its owners.
 ///
 /// # Errors
 /// As [`parse_gtid_owned`].
@@ -257,7 +257,7 @@ pub fn parse_gtid_owners(text: &str) -> Result<Vec<(Gtid, Vec<u32>)>, ParseGtidE
         let mut source = fields.next().unwrap_or_default().to_owned();
         for field in fields {
             if !field.starts_with(|c: char| c.is_ascii_digit()) {
-                // A tag, which applies to the following intervals.
+                // The field is a tag, which applies to the following intervals.
                 let uuid = source.split(':').next().unwrap_or_default();
                 source = format!("{uuid}:{field}");
                 continue;
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_set_in_descending_order_parses_as_fast() {
-        // Added one at a time, each of these would move all the others: 600 gigabytes in total.
+        // If the intervals were added one at a time, each would move all others: 600 gigabytes in total.
         const INTERVALS: u64 = 300_000;
         let source = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
         let numbers = || (1..=INTERVALS).rev().map(|number| 3 * number);

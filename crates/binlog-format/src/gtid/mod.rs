@@ -1,5 +1,5 @@
-//! Global transaction identifiers and sets, with the tags of MySQL 8.3 and later. Sets are ordered (source bytes, then tag) and have merged
-//! intervals, so that equal sets have equal encodings.
+//! Global transaction identifiers and sets of them, with the tags of MySQL 8.3 and later. Sets are ordered by source bytes, then tag, and
+//! have merged intervals. So equal sets have equal encodings.
 
 mod forms;
 mod set;
@@ -19,12 +19,12 @@ pub use crate::gtid::set::{GtidSet, Interval};
 pub struct Gno(u64);
 
 impl Gno {
-    /// The first number of a source and tag: 1.
+    /// The first number of any source and tag: 1.
     pub const MIN: Self = Self(1);
     /// The last number that MySQL assigns: 2^63 - 2.
     pub const MAX: Self = Self(i64::MAX as u64 - 1);
 
-    /// The number, if it is in range.
+    /// The number, if it is in range; otherwise `None`.
     pub const fn new(number: u64) -> Option<Self> {
         match number >= Self::MIN.0 && number <= Self::MAX.0 {
             true => Some(Self(number)),
@@ -53,11 +53,11 @@ impl fmt::Display for Gno {
 /// A global transaction identifier. Displayed as `source:number` or `source:tag:number`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gtid {
-    /// UUID of the server that committed it first.
+    /// UUID of the server that committed the transaction first.
     pub source: SourceId,
-    /// Its tag; [`Tag::NONE`] if it has none.
+    /// The GTID's tag; [`Tag::NONE`] if it has none.
     pub tag: Tag,
-    /// Its number within the source and tag.
+    /// The number within the source and tag.
     pub gno: Gno,
 }
 
@@ -73,15 +73,15 @@ impl fmt::Display for Gtid {
 
 // The server on which a transaction originated.
 
-/// A server's UUID, or a UUID that an operator chose for assigned GTIDs. Ordered by its bytes.
+/// A server's UUID, or a UUID that an operator chose for assigned GTIDs. Ordered by bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub Uuid);
 
 impl SourceId {
-    /// Bytes in the binary form.
+    /// Number of bytes in the binary form.
     pub const LEN: usize = 16;
 
-    /// The source of the binary form.
+    /// Creates a source from its binary form.
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
@@ -98,11 +98,11 @@ impl fmt::Display for SourceId {
     }
 }
 
-// Tags: an optional name between a GTID's source and its number.
+// Tags: an optional name between the source and the number of a GTID.
 
-/// Up to 32 letters, digits and underscores, not beginning with a digit; stored in lower case. The empty tag is that of an untagged GTID
-/// and sorts first.
-// The unused bytes are zero, so that comparing the arrays compares the names.
+/// A tag: up to 32 letters, digits and underscores, stored in lower case; the first one is not a digit. An untagged GTID has the empty tag,
+/// which sorts first.
+// Unused bytes are zero, so comparing the arrays compares the names.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
     bytes: [u8; Self::MAX_LEN],
@@ -110,7 +110,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Maximum characters of a tag.
+    /// Maximum number of characters in a tag.
     pub const MAX_LEN: usize = 32;
 
     /// The empty tag of untagged GTIDs.
@@ -119,7 +119,7 @@ impl Tag {
         len: 0,
     };
 
-    /// The tag of a name, converted to lower case.
+    /// Creates a tag from a name, which is converted to lower case.
     ///
     /// # Errors
     /// When the name is too long or has an invalid character. An empty name is the empty tag.

@@ -9,43 +9,43 @@ use crate::gtid::{Gno, Gtid, SourceId, Tag};
 
 /// A set of GTIDs, stored as intervals. Ordered as in MySQL: source bytes, then tag, then number.
 ///
-/// Clones share the intervals of each source and tag until one of them changes there. A set with a million intervals of servers that no
-/// longer write is therefore cheap to copy, and to keep for many files.
-// Invariant: no source and tag has an empty interval set, so derived equality is set equality.
+/// Clones share the intervals of each source and tag, until one clone changes intervals of that source and tag. So a set with a million
+/// intervals of servers that no longer write is cheap to copy, and to keep for many files.
+// Invariant: no source and tag has an empty interval set, so the derived equality is set equality.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct GtidSet {
     parts: BTreeMap<(SourceId, Tag), Arc<IntervalSet>>,
 }
 
 impl GtidSet {
-    /// A set without GTIDs.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// True without GTIDs.
+    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Number of its GTIDs.
+    /// Number of GTIDs in the set.
     pub fn count(&self) -> u128 {
         let all = self.intervals();
         all.map(|(.., interval)| u128::from(interval.count())).sum()
     }
 
-    /// True if any GTID in it has a tag.
+    /// True if any GTID in the set has a tag.
     pub fn has_tags(&self) -> bool {
         self.parts.keys().any(|(_, tag)| !tag.is_none())
     }
 
-    /// Whether `gtid` is in it.
+    /// Whether the set contains `gtid`.
     pub fn contains(&self, gtid: &Gtid) -> bool {
         let part = self.parts.get(&(gtid.source, gtid.tag));
         part.is_some_and(|part| part.covers(gtid.gno.into()))
     }
 
-    /// Whether all of `other` is in it.
+    /// Whether the set contains all of `other`.
     pub fn contains_set(&self, other: &Self) -> bool {
         other.parts.iter().all(|(key, theirs)| {
             let ours = self.parts.get(key);
@@ -53,7 +53,7 @@ impl GtidSet {
         })
     }
 
-    /// Shares equal parts with `other`, as clones do. The set's contents do not change.
+    /// Shares the memory of equal parts with `other`, as clones do. The content of the set does not change.
     pub fn share_with(&mut self, other: &Self) {
         for (key, ours) in &mut self.parts {
             if let Some(theirs) = other.parts.get(key).filter(|theirs| *theirs == ours) {
@@ -62,24 +62,24 @@ impl GtidSet {
         }
     }
 
-    /// Adds one GTID; false if it was present.
+    /// Adds one GTID; returns false if it was already present.
     pub fn add(&mut self, gtid: Gtid) -> bool {
         self.add_interval(gtid.source, gtid.tag, gtid.gno.into())
     }
 
-    /// Adds an interval; false if all of it was present.
+    /// Adds an interval; returns false if all of it was already present.
     pub fn add_interval(&mut self, source: SourceId, tag: Tag, interval: Interval) -> bool {
         let part = self.parts.entry((source, tag)).or_default();
-        // A shared part is not copied for GTIDs that it has.
+        // If the GTIDs are already present, the shared part is not copied.
         !part.covers(interval) && Arc::make_mut(part).add(interval)
     }
 
-    /// Removes one GTID; false if it was absent.
+    /// Removes one GTID; returns false if it was absent.
     pub fn remove(&mut self, gtid: &Gtid) -> bool {
         self.remove_interval(gtid.source, gtid.tag, gtid.gno.into())
     }
 
-    /// Removes an interval; false if all of it was absent.
+    /// Removes an interval; returns false if all of it was absent.
     pub fn remove_interval(&mut self, source: SourceId, tag: Tag, interval: Interval) -> bool {
         let Entry::Occupied(mut part) = self.parts.entry((source, tag)) else {
             return false;
@@ -148,7 +148,7 @@ impl GtidSet {
         })
     }
 
-    /// Its GTIDs in order. A set may have 2^63 of them: check [`Self::count`] first.
+    /// The GTIDs of the set in order. A set may have 2^63 of them: check [`Self::count`] first.
     pub fn iter(&self) -> impl Iterator<Item = Gtid> + '_ {
         self.intervals().flat_map(|(source, tag, interval)| {
             interval.iter().map(move |gno| Gtid { source, tag, gno })
@@ -162,8 +162,8 @@ impl GtidSet {
     }
 }
 
-/// Intervals in any order, sorted together: adding them one by one in descending order would move all others each time, which takes minutes
-/// for a long set.
+/// Collects intervals in any order, and sorts them together. If they were added one by one in descending order, each would move all others,
+/// which takes minutes for a long set.
 #[derive(Debug, Default)]
 pub(crate) struct UnsortedIntervals {
     parts: BTreeMap<(SourceId, Tag), Vec<Interval>>,
@@ -198,8 +198,8 @@ impl Extend<Gtid> for GtidSet {
     }
 }
 
-// Sets of numbers as sorted intervals: the part of a GTID set that belongs to one source and tag.
-// Appending at the end is constant time, everything else a binary search and a move.
+// Sets of numbers as sorted intervals: the part of a GTID set for one source and tag. Appending at the end takes constant time; other
+// changes take a binary search and a move.
 
 /// Numbers from `first` to `last`, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -273,7 +273,7 @@ impl IntervalSet {
     }
 
     fn covers(&self, wanted: Interval) -> bool {
-        // Most lookups are for the newest.
+        // Most lookups are for the newest numbers.
         let newest = self.intervals.last();
         if newest.is_none_or(|newest| newest.last < wanted.first) {
             return false;
@@ -293,9 +293,9 @@ impl IntervalSet {
         })
     }
 
-    /// Adds an interval and merges it with adjacent ones. Returns whether any part was new.
+    /// Adds an interval and merges it with adjacent ones; returns whether any part of it was new.
     pub(crate) fn add(&mut self, added: Interval) -> bool {
-        // Numbers are at most 2^63 - 2: one more never overflows.
+        // Numbers are at most 2^63 - 2, so adding one never overflows.
         let newest = self.intervals.last();
         if newest.is_none_or(|newest| newest.last.get() + 1 < added.first.get()) {
             self.intervals.push(added);
@@ -314,7 +314,7 @@ impl IntervalSet {
         true
     }
 
-    /// Removes an interval. Returns whether any part was present.
+    /// Removes an interval; returns whether any part of it was present.
     pub(crate) fn remove(&mut self, removed: Interval) -> bool {
         let hit = self.overlapping(removed.first.get(), removed.last.get());
         let old = &self.intervals[hit.clone()];
@@ -327,7 +327,7 @@ impl IntervalSet {
         true
     }
 
-    /// The places of the intervals that have a number from `first` to `last`.
+    /// The positions of the intervals that contain any number from `first` to `last`.
     fn overlapping(&self, first: u64, last: u64) -> Range<usize> {
         let from = self.intervals.partition_point(|it| it.last.get() < first);
         let to = self.intervals.partition_point(|it| it.first.get() <= last);
@@ -346,7 +346,7 @@ impl IntervalSet {
         let mut kept = Vec::new();
         let mut cuts = other.intervals.as_slice();
         for interval in &self.intervals {
-            // Cuts that end before this interval do not affect later ones either.
+            // Removed intervals that end before this one do not affect later ones either.
             cuts = skip_while(cuts, |cut| cut.last < interval.first);
             let mut rest = Some(*interval);
             for cut in cuts {
@@ -378,7 +378,8 @@ impl IntervalSet {
     }
 }
 
-/// Skips the leading intervals that pass. Each step is twice as long as the previous one, which is fast for short and long skips.
+/// Skips the leading intervals for which `passes` is true. Each step is twice as long as the previous one, so short and long skips are both
+/// fast.
 fn skip_while(sorted: &[Interval], passes: impl Fn(&Interval) -> bool) -> &[Interval] {
     let mut bound = 1;
     while sorted.get(bound - 1).is_some_and(&passes) {

@@ -1,9 +1,9 @@
-//! A column's type in table maps: a type byte, and up to four bytes of metadata that determine the length of its values.
+//! A column's type in table maps: a type byte, and up to four bytes of metadata. Together they determine the length of the values.
 
 use crate::decode::{Cursor, DecodeError, ensure, invalid};
 use crate::events::TableMap;
 
-/// A column's type, with the parameters for its values' length.
+/// A column's type, with the parameters that determine the length of its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     /// TINYINT, BOOL: 1 byte; all integers are little-endian.
@@ -20,7 +20,7 @@ pub enum ColumnType {
     Float,
     /// DOUBLE: 8 bytes, little-endian.
     Double,
-    /// DECIMAL: nine digits in 4 bytes, big-endian, the sign in the first bit.
+    /// DECIMAL: big-endian, nine digits in 4 bytes; the first bit is the sign.
     Decimal {
         /// Total digits.
         precision: u8,
@@ -36,11 +36,11 @@ pub enum ColumnType {
     Year,
     /// DATE: 3 bytes.
     Date,
-    /// TIME, as stored before 5.6: 3 bytes.
+    /// TIME in the format before 5.6: 3 bytes.
     OldTime,
-    /// DATETIME, as stored before 5.6: 8 bytes.
+    /// DATETIME in the format before 5.6: 8 bytes.
     OldDateTime,
-    /// TIMESTAMP, as stored before 5.6: 4 bytes.
+    /// TIMESTAMP in the format before 5.6: 4 bytes.
     OldTimestamp,
     /// TIME: 3 bytes and the fraction, big-endian.
     Time {
@@ -62,7 +62,7 @@ pub enum ColumnType {
         /// The longest value in bytes.
         max_bytes: u16,
     },
-    /// CHAR, BINARY; trailing spaces (zeros) are not written.
+    /// CHAR, BINARY; trailing spaces (CHAR) or zeros (BINARY) are not written.
     Char {
         /// The longest value in bytes.
         max_bytes: u16,
@@ -101,7 +101,7 @@ pub enum ColumnType {
     TypedArray,
 }
 
-// Type bytes that are used more than once; the others are in [`ColumnType::read`].
+// Type bytes that are used more than once. The other ones are in [`ColumnType::read`].
 const VARCHAR: u8 = 15;
 const TYPED_ARRAY: u8 = 20;
 const ENUM: u8 = 247;
@@ -114,7 +114,7 @@ const MAX_PRECISION: u8 = 65;
 const MAX_SCALE: u8 = 30;
 
 impl ColumnType {
-    /// The type of a type byte; consumes its part of `metadata`.
+    /// The type for a type byte. Consumes the type's part of `metadata`.
     pub(super) fn read(type_byte: u8, metadata: &mut Cursor<'_>) -> Result<Self, DecodeError> {
         Ok(match type_byte {
             1 => Self::TinyInt,
@@ -153,7 +153,7 @@ impl ColumnType {
         })
     }
 
-    /// The next value of this type, without its length.
+    /// Reads the next value of this type; returns it without its length.
     pub(super) fn take<'a>(self, images: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
         let length = match self.length() {
             Length::Fixed(bytes) => u64::from(bytes),
@@ -188,12 +188,12 @@ impl ColumnType {
         })
     }
 
-    /// Whether values have no length of their own.
+    /// True if all values have the same length, which the type determines.
     pub fn has_fixed_length(self) -> bool {
         matches!(self.length(), Length::Fixed(_))
     }
 
-    /// Whether a table map records its character set among those of text columns. A vector counts as a binary string there.
+    /// True if a table map records the column's character set among those of text columns. A vector counts as a binary string there.
     pub(super) const fn is_text(self) -> bool {
         matches!(
             self,
@@ -201,7 +201,7 @@ impl ColumnType {
         )
     }
 
-    /// Whether a table map records its character set among those of ENUM and SET columns.
+    /// True if a table map records the column's character set among those of ENUM and SET columns.
     pub(super) const fn is_enum_or_set(self) -> bool {
         matches!(self, Self::Enum { .. } | Self::Set { .. })
     }
@@ -214,7 +214,8 @@ enum Length {
     Counted(u8),
 }
 
-/// Bytes of digits on one side of the point: nine in four bytes, fewer in as few as possible.
+/// Number of bytes for the digits on one side of the point. Nine digits take four bytes; the remaining digits take as few bytes as
+/// possible.
 fn decimal_bytes(digits: u8) -> u16 {
     const REST: [u16; 9] = [0, 1, 1, 2, 2, 3, 3, 4, 4];
     let rest = REST.get(usize::from(digits % 9)).copied();
@@ -247,8 +248,8 @@ fn length_bytes(metadata: &mut Cursor<'_>) -> Result<u8, DecodeError> {
     ensure(fits, FIELD, reason).map(|()| length_bytes)
 }
 
-/// CHAR, ENUM and SET share a type byte; the first metadata byte is the real one. For a CHAR above 255 bytes, two of its bits are the
-/// inverted bits 8 and 9 of the length.
+/// CHAR, ENUM and SET share a type byte; the first metadata byte is the real type. For a CHAR of more than 255 bytes, two bits of that byte
+/// are the inverted bits 8 and 9 of the length.
 fn char_enum_or_set([real_type, length]: [u8; 2]) -> Result<ColumnType, DecodeError> {
     const HIGH_LENGTH: u8 = 0x30;
     match (real_type, length) {
@@ -264,7 +265,7 @@ fn char_enum_or_set([real_type, length]: [u8; 2]) -> Result<ColumnType, DecodeEr
     })
 }
 
-/// Skips the element type of a typed array and its metadata; lengths of texts have three bytes here.
+/// Skips the element type of a typed array and its metadata. For texts, the length has three bytes here.
 fn skip_element_type(metadata: &mut Cursor<'_>) -> Result<(), DecodeError> {
     match metadata.u8(FIELD)? {
         VARCHAR => metadata.bytes(FIELD, 3).map(|_| ()),
@@ -275,11 +276,11 @@ fn skip_element_type(metadata: &mut Cursor<'_>) -> Result<(), DecodeError> {
 
 // The columns of a table map.
 
-/// The column types of a table, in order, for all rows events of the same table map.
+/// The types of a table's columns, in order. They apply to all rows events of the same table map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns {
     types: Box<[ColumnType]>,
-    /// Number of JSON columns: images with differences have a bit for each.
+    /// Number of JSON columns. An image with differences has a bit for each of them.
     pub(super) json: usize,
 }
 
@@ -287,10 +288,10 @@ impl Columns {
     /// Maximum columns of a MySQL table.
     pub const MAX: usize = 4096;
 
-    /// The columns in a table map. Takes a few bytes of memory for each.
+    /// Decodes the columns of a table map. Takes a few bytes of memory for each column.
     ///
     /// # Errors
-    /// When a type is not one of MySQL 5.7 to 9.x, the metadata does not match the types, or there are more than [`Self::MAX`].
+    /// When a type is not one of MySQL 5.7 to 9.x, the metadata does not match the types, or there are more than [`Self::MAX`] columns.
     pub fn of(map: &TableMap<'_>) -> Result<Self, DecodeError> {
         let fits = map.column_types.len() <= Self::MAX;
         let reason = "it has more columns than a MySQL table may have (4,096)";
@@ -310,7 +311,7 @@ impl Columns {
         self.types.len()
     }
 
-    /// True without columns.
+    /// True if there are no columns.
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
     }

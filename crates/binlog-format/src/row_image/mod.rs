@@ -1,6 +1,6 @@
-//! Decodes rows events into column values. A table map has the columns' types ([`Columns`]), which are needed to split the images of a rows
-//! event ([`RowReader`]). Values stay the server's bytes, without their lengths. [`TableMetadata`] has the `binlog_row_metadata` part of a
-//! table map.
+//! Decodes rows events into column values. A table map contains the columns' types ([`Columns`]), which are needed to split the images of a
+//! rows event ([`RowReader`]). Values stay in the server's encoding, without their lengths. [`TableMetadata`] contains the
+//! `binlog_row_metadata` part of a table map.
 
 mod columns;
 
@@ -19,10 +19,10 @@ pub use crate::row_image::columns::{ColumnType, Columns};
 //              table, set for a difference
 // ```
 
-/// Option bit of an after image with differences of JSON values.
+/// Option bit of an after image that contains differences of JSON values.
 const HAS_JSON_DIFFS: u64 = 1;
 
-/// Reads an event's rows in order, reusing its memory.
+/// Reads the rows of an event in order, reusing memory.
 #[derive(Debug, Clone)]
 pub struct RowReader<'a> {
     columns: &'a Columns,
@@ -32,7 +32,7 @@ pub struct RowReader<'a> {
     images: Cursor<'a>,
     len: usize,
     ended: bool,
-    /// Of the last row; the kind of change determines which are used.
+    /// The images of the last row. The kind of change determines which of them are used.
     first: Image<'a>,
     second: Image<'a>,
 }
@@ -40,13 +40,13 @@ pub struct RowReader<'a> {
 /// One row of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row<'r, 'a> {
-    /// The bytes of its images within [`Rows::images`].
+    /// The range of the row's images in [`Rows::images`].
     pub range: Range<usize>,
-    /// Start of the after image in those bytes; their end for a deleted row.
+    /// Start of the after image in those bytes; for a deleted row, their end.
     pub after_at: usize,
-    /// The row before the change; `None` for an inserted one.
+    /// The row before the change; `None` for an inserted row.
     pub before: Option<&'r Image<'a>>,
-    /// The row after the change; `None` for a deleted one.
+    /// The row after the change; `None` for a deleted row.
     pub after: Option<&'r Image<'a>>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> RowReader<'a> {
     /// Reads the rows of `rows`, with the `columns` of its table map.
     ///
     /// # Errors
-    /// When the event has another number of columns.
+    /// When the event's number of columns differs from the table map's.
     pub fn new(rows: &'a Rows<'_>, columns: &'a Columns) -> Result<Self, DecodeError> {
         let fits = rows.column_count == columns.len() as u64;
         let reason = "it has another number of columns than its table map";
@@ -72,8 +72,8 @@ impl<'a> RowReader<'a> {
         })
     }
 
-    /// The next row; `None` after the last one, and after an error. An event with images of no bytes and no columns is one row (an
-    /// INSERT of only defaults under `binlog_row_image=MINIMAL`).
+    /// Returns the next row; `None` after the last one, and after an error. If an event has no image bytes and its images have no columns,
+    /// it is one row: an INSERT of only defaults under `binlog_row_image=MINIMAL`.
     ///
     /// # Errors
     /// When the images do not match the columns.
@@ -114,7 +114,7 @@ impl<'a> RowReader<'a> {
         (0..self.columns.len()).any(|at| bit(self.present, at) || bit(self.present_after, at))
     }
 
-    /// Reads the images of a row; returns the end of the first one.
+    /// Reads the images of a row; returns the end of the first image.
     fn read(&mut self) -> Result<usize, DecodeError> {
         let (present, images) = (self.present, &mut self.images);
         self.first.read(self.columns, present, &[], images)?;
@@ -145,7 +145,7 @@ impl<'a> RowReader<'a> {
 
 // One image of a row, column by column.
 
-/// A column in an image.
+/// The value of a column in an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Value<'a> {
     /// The column is not in the image.
@@ -155,7 +155,7 @@ pub enum Value<'a> {
     Null,
     /// The value as the server encodes it for the column's type, without a length.
     Bytes(&'a [u8]),
-    /// Difference of a JSON value; only in an update's after image.
+    /// The difference of a JSON value; only in the after image of an update.
     JsonDiff(&'a [u8]),
 }
 
@@ -166,7 +166,7 @@ pub struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// A column's value, counted from 0; [`Value::Absent`] beyond the last column.
+    /// The value of a column, counted from 0; [`Value::Absent`] after the last column.
     pub fn value(&self, column: usize) -> Value<'a> {
         self.values.get(column).copied().unwrap_or_default()
     }
@@ -176,8 +176,8 @@ impl<'a> Image<'a> {
         &self.values
     }
 
-    /// Decodes the next image into this one. `present` has a bit for each of its columns. `diffs` has a bit for each JSON column of the
-    /// table that is a difference, and is otherwise empty.
+    /// Decodes the next image into this one. `present` has a bit for each column of the table. `diffs` has a bit for each JSON column of
+    /// the table: 1 if the value is a difference. `diffs` is empty if the image has no differences.
     fn read(
         &mut self,
         columns: &Columns,
@@ -209,7 +209,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// A bit, counted from the lowest of the first byte; false beyond the end.
+/// A bit, counted from the lowest bit of the first byte; false after the end.
 fn bit(bits: &[u8], at: usize) -> bool {
     let byte = bits.get(at / 8);
     byte.is_some_and(|byte| byte >> (at % 8) & 1 == 1)
@@ -226,17 +226,16 @@ pub struct CollationId(pub u32);
 pub struct KeyPart {
     /// The column, counted from 0.
     pub column: usize,
-    /// Length of the key's prefix in characters (bytes for binary columns), if it is not the whole column.
+    /// Length of the key's prefix in characters, or in bytes for binary columns; `None` if the key has the whole column.
     pub prefix: Option<u32>,
 }
 
-/// Optional metadata of a table map that is used: character sets (since 8.0), names and keys (only under
-/// `binlog_row_metadata=FULL`).
+/// The optional metadata that is used here: character sets (since 8.0), and names and keys (only under `binlog_row_metadata=FULL`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableMetadata<'a> {
     collations: Vec<Option<CollationId>>,
     names: Vec<&'a [u8]>,
-    /// The primary key's columns, in key order; empty without one, or without `binlog_row_metadata=FULL`.
+    /// The primary key's columns, in key order; empty without a primary key, or without `binlog_row_metadata=FULL`.
     pub primary_key: Vec<KeyPart>,
 }
 
@@ -290,12 +289,12 @@ impl<'a> TableMetadata<'a> {
         self.names.get(column).copied()
     }
 
-    /// True if the table map was written under `binlog_row_metadata=FULL`: then a missing primary key means that the table has none.
+    /// True if the table map was written under `binlog_row_metadata=FULL`. Then a missing primary key means that the table has none.
     pub fn is_full(&self) -> bool {
         !self.names.is_empty()
     }
 
-    /// A default collation, and pairs of a column (counted among those of its kind) and its collation.
+    /// Reads a default collation, and pairs of a column and its collation. The column is counted among the columns of its kind.
     fn take_default_collation(
         &mut self,
         mut value: Cursor<'a>,
@@ -319,7 +318,7 @@ impl<'a> TableMetadata<'a> {
         Ok(())
     }
 
-    /// A collation for each column of a kind.
+    /// Reads a collation for each column of a kind.
     fn take_collations(
         &mut self,
         mut value: Cursor<'a>,

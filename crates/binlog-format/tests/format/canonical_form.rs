@@ -131,8 +131,8 @@ fn the_built_in_head_of_a_file_is_always_the_same() {
     let end = stamp(&FormatDescription::built_in_event(), 4, &mut file).unwrap();
     let gtids = PreviousGtids::default().encode(EventOrigin::default());
     stamp(&gtids, end, &mut file).unwrap();
-    // 4 magic, 123 format description, 31 previous GTIDs: as MySQL's own first file.
+    // 4 bytes magic number, 123 bytes format description, 31 bytes previous GTIDs: as in MySQL's own first file.
     assert_eq!(file.len(), 158);
-    // A changed byte here means that files of two releases differ: change it only deliberately.
+    // If this value changes, files of two releases differ. Change it only deliberately.
     assert_eq!(crc32fast::hash(&file), 3_672_502_671);
 }

@@ -1,5 +1,5 @@
-//! Every format read or written, against real servers' output, generated input and corrupt input. Memory is measured by a separate test
-//! program.
+//! Tests every format that is read or written, with real servers' output, generated input and corrupt input. A separate test program
+//! measures memory.
 
 mod canonical_form;
 mod framing;

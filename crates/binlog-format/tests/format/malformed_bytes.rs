@@ -1,4 +1,4 @@
-//! Invalid bytes are refused, each with its own reason.
+//! Invalid bytes are refused, each with a specific reason.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"
@@ -24,7 +24,7 @@ fn event(event_type: EventType, body: &[u8]) -> Vec<u8> {
     [&header.encode()[..], body].concat()
 }
 
-/// A decoder's reason for refusing.
+/// The reason for which a decoder refuses the bytes.
 fn reason<T: std::fmt::Debug>(result: Result<T, DecodeError>) -> String {
     result.unwrap_err().to_string()
 }
@@ -57,7 +57,7 @@ fn gtid_sets_with_disorderly_intervals() {
         let refusal = reason(GtidSet::decode(&set_bytes(1, &intervals)));
         assert!(refusal.contains("not in order"), "{intervals:?}: {refusal}");
     }
-    // One above the last number that a GTID may have.
+    // The end of an interval may be at most one more than the largest number of a GTID.
     let last = i64::MAX as u64;
     assert!(GtidSet::decode(&set_bytes(1, &[1, 5, last])).is_ok());
     assert!(GtidSet::decode(&set_bytes(1, &[1, 5, last + 1])).is_err());
@@ -126,7 +126,7 @@ fn tagged_event(last_non_ignorable_field: u8, later_fields: &[u8]) -> Vec<u8> {
     };
     let mut bytes = event.encode(EventOrigin::default());
     let body = HEADER_LEN;
-    // Numbers below 64 are coded as one byte, twice as large.
+    // A number below 64 is encoded in one byte, as twice its value.
     bytes[body + 1] += 2 * later_fields.len() as u8;
     bytes[body + 2] = 2 * last_non_ignorable_field;
     bytes[9] += later_fields.len() as u8;
@@ -141,10 +141,10 @@ fn tagged_gtid_events_of_later_versions_are_read_unless_they_forbid_it() {
     };
     let gtid = "09090909-0909-0909-0909-090909090909:t:1";
     assert_eq!(read(&tagged_event(0, &[])).unwrap(), gtid);
-    // Field 12 (coded 24) is unknown: skipped, unless readers must support it.
+    // Field 12 (encoded as 24) is unknown. It is skipped, unless readers must support it.
     assert_eq!(read(&tagged_event(11, &[24, 7, 7])).unwrap(), gtid);
     assert!(reason(read(&tagged_event(12, &[24, 7, 7]))).contains("readers must know"));
-    // Field 3 (coded 6) again, after the others.
+    // Field 3 (encoded as 6) appears again, after the later fields.
     assert!(reason(read(&tagged_event(0, &[6, 0]))).contains("not in its order"));
     let mut longer = tagged_event(0, &[]);
     longer.push(24);

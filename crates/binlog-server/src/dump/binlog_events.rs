@@ -1,4 +1,4 @@
-//! `SHOW BINLOG EVENTS`: a file, one row for each event, as far as it is committed. Rows are sent as they are read.
+//! `SHOW BINLOG EVENTS`: lists the committed events of a file, one per row. Rows are sent while the file is read.
 
 use std::fmt::Display;
 
@@ -13,11 +13,11 @@ use crate::dump::request::FIRST_EVENT;
 use crate::session::{Client, Ended};
 use crate::statement::EventRange;
 
-/// Larger events are listed without being looked into.
+/// Events that are larger are listed without being decoded.
 const MAX_LOOKED_INTO: usize = 16 << 10;
-/// The longest text of an event; a statement may have megabytes.
+/// Maximum characters of an event's text; a statement may have megabytes.
 const LONGEST_INFO: usize = 1000;
-/// Rows are sent when they have this many bytes.
+/// Rows are sent after this many bytes.
 const SEND_AT: usize = 64 << 10;
 
 const COLUMNS: [(&str, ColumnKind); 6] = [
@@ -43,7 +43,7 @@ impl Client<'_> {
                 let mut all = files.iter().chain(&older);
                 all.find(|file| file.name == *name).cloned()
             }
-            // Not an older one, which would have to be fetched and was not asked for.
+            // An older file is not used by default, because it would have to be fetched.
             None => files.first().cloned(),
         };
         let from = range.from.unwrap_or(FIRST_EVENT);
@@ -52,7 +52,7 @@ impl Client<'_> {
             out.push(&failed(why).packet());
             return self.send(&out.bytes).await;
         };
-        // Without it a purge in the meantime is an error in the middle; with it the file stays.
+        // Keeps the file during the listing. Otherwise a purge would cause an error in the middle of it.
         let mut kept = log.keep(file.number);
         if kept.is_none() && older.contains(&file) {
             match log.fetch(file.number).await {
@@ -142,7 +142,7 @@ impl Listing {
     }
 }
 
-/// What an event says; nothing where it cannot be read, which its consumers will notice.
+/// The text for an event; empty for an event that cannot be read. A dump of the event will report the damage.
 fn info(log: &dyn CommittedFiles, stored: &[u8]) -> String {
     let event = EventRef::new(stored).and_then(|event| event.verified(ChecksumAlgorithm::Crc32));
     let Ok(event) = event else {

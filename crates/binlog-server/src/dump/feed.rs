@@ -1,5 +1,5 @@
-//! Makes the packets of a dump from the bytes of a file, and selects the events that a consumer receives. Pure. Large events are
-//! processed in pieces, so that memory does not depend on their size.
+//! Creates the packets of a dump from the bytes of a file, and selects the events for the consumer. Pure. Large events are processed in
+//! pieces, so that memory does not depend on their size.
 
 use binlog_format::DecodeError;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -11,10 +11,10 @@ use thiserror::Error;
 use crate::answers::EventPackets;
 use crate::committed_files::CommittedFiles;
 
-/// The largest event that is decoded; real ones have at most some kilobytes.
+/// Maximum size of a decoded event; real ones have at most some kilobytes.
 const MAX_WHOLE: u64 = 1 << 20;
 
-/// The CRC32 of whatever ends with its own CRC32, as events do.
+/// The CRC32 of any bytes that end with their own CRC32, such as an event.
 const WHOLE: u32 = 0x2144_df1c;
 
 /// An invalid event in a file.
@@ -42,27 +42,27 @@ impl BadFile {
     }
 }
 
-/// Which events a consumer gets.
+/// Which events a consumer receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// Those of transactions that are not in the set; nothing of the log's own.
+    /// Events of transactions that are not in the set; no markers of the log.
     Without(GtidSet),
-    /// Every one, so that a copy is the file. A registered replica counts bytes and must not apply the log's own events:
-    /// to it they come as its own.
+    /// All events, so that the copy equals the file. A registered replica counts bytes, but must not apply the log's own markers. So a
+    /// marker is sent with the replica's own server id.
     All { registered_as: Option<u32> },
 }
 
-/// The current file of a dump, which events that are in no file name.
+/// The current file of a dump, as generated events name it.
 pub(super) struct CurrentFile {
     pub(super) name: String,
-    /// Of this server.
+    /// The binlog server's own id.
     pub(super) server_id: u32,
-    /// Whether the consumer supports the second form of heartbeats.
+    /// True if the consumer supports heartbeats of the second form.
     pub(super) heartbeat_v2: bool,
 }
 
 impl CurrentFile {
-    /// The event that informs the consumer of the file's name and its position in it.
+    /// A rotate event, which informs the consumer of the file's name and the position in the file.
     pub(super) fn rotate(&self, offset: u64, checksum: ChecksumAlgorithm) -> Vec<u8> {
         let rotate = Rotate {
             position: offset,
@@ -72,7 +72,7 @@ impl CurrentFile {
         finished(rotate.encode(origin), 0, checksum)
     }
 
-    /// The event that informs the consumer of its position, and that the server still runs.
+    /// A heartbeat, which informs the consumer of its position and shows that the server still runs.
     pub(super) fn heartbeat(&self, offset: u64, checksum: ChecksumAlgorithm) -> Vec<u8> {
         let heartbeat = Heartbeat {
             version_2: self.heartbeat_v2,
@@ -92,11 +92,11 @@ impl CurrentFile {
     }
 }
 
-/// How an event is passed on.
+/// What happens to an event.
 enum Decision {
     Passes,
     Becomes(Vec<u8>),
-    /// Because the consumer has its transaction.
+    /// Skipped, because the consumer has its transaction.
     IsKnown,
     IsLeftOut,
 }
@@ -104,21 +104,21 @@ enum Decision {
 /// Selects the events of one file for a consumer.
 pub(super) struct Feed<'a> {
     log: &'a dyn CommittedFiles,
-    /// The next byte of the file.
+    /// Offset of the next byte to process.
     pub(super) offset: u64,
-    /// Bytes of the event under way that are still to be passed on; 0 if the last event is complete.
+    /// Bytes of the current event that are still to be sent; 0 if the last event is complete.
     pub(super) passing: u64,
-    /// Where that event begins, and the CRC32 of what was passed on of it.
+    /// Start offset of the current event. `crc` is the CRC32 of its bytes sent so far.
     begun: u64,
     crc: u32,
     /// True if the consumer has the current transaction.
     known: bool,
-    /// The end of skipped events, of which the consumer has not been notified.
+    /// The end of skipped events, until a heartbeat reports it to the consumer.
     pub(super) skipped_to: Option<u64>,
 }
 
 impl<'a> Feed<'a> {
-    /// A feed that starts at the begin of an event, at this offset in the file.
+    /// A feed that starts at the start of an event, at this offset in the file.
     pub(super) fn at(offset: u64, log: &'a dyn CommittedFiles) -> Self {
         Self {
             log,
@@ -131,8 +131,8 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Takes bytes from [`Self::offset`] on until they or the room are used up, and returns how many bytes it must be
-    /// given at least to continue. Whole events beyond the bytes may be skipped.
+    /// Processes bytes, which start at [`Self::offset`], until they are all used or `room` is full. Returns how many bytes the next call
+    /// needs at least. A skipped event may end after the bytes.
     pub(super) fn take(
         &mut self,
         mut bytes: &[u8],
@@ -151,7 +151,7 @@ impl<'a> Feed<'a> {
                 crc.update(pass);
                 self.crc = crc.finalize();
                 if now as u64 == self.passing && self.crc != WHOLE {
-                    // Without its end the consumer has no event.
+                    // The event's last bytes are not sent, so the consumer never receives the damaged event.
                     return Err(BadFile::Checksum { offset: self.begun });
                 }
                 out.put(pass);
@@ -236,7 +236,7 @@ impl<'a> Feed<'a> {
         let have = match rule {
             Rule::Without(have) => have,
             Rule::All { registered_as } => {
-                // As if the consumer had written it: it counts the event's bytes, and ignores it otherwise.
+                // The event appears as written by the consumer itself. The consumer counts its bytes, and ignores it otherwise.
                 let rewritten = |(id, whole)| Decision::Becomes(rewritten(whole, SERVER_ID, id));
                 let own = registered_as.zip(whole).filter(|_| is_own);
                 return Ok(own.map_or(Decision::Passes, rewritten));
@@ -244,7 +244,7 @@ impl<'a> Feed<'a> {
         };
         self.known = match (header.event_type, gtid) {
             (_, Some(gtid)) => have.contains(&gtid),
-            // Every consumer gets the file's end, and transactions without a GTID.
+            // Every consumer receives the end of the file, and transactions without a GTID.
             (EventType::Rotate | EventType::AnonymousGtid, None) => false,
             _ => self.known && !is_own,
         };
@@ -263,9 +263,9 @@ fn is_decoded(event_type: EventType) -> bool {
     )
 }
 
-// Rewritten events of files.
+// Changes of events from files.
 
-/// Offsets of the fields that are rewritten in an event.
+/// Offsets of the fields in an event that are changed.
 const SERVER_ID: std::ops::Range<usize> = 5..9;
 const SIZE: std::ops::Range<usize> = 9..13;
 const LOG_POS: std::ops::Range<usize> = 13..17;
@@ -282,7 +282,7 @@ fn finished(mut event: Vec<u8>, log_pos: u32, checksum: ChecksumAlgorithm) -> Ve
     event
 }
 
-/// A file's format description for a consumer that begins later in the file: it must not count its bytes.
+/// A file's format description for a consumer that begins later in the file. The consumer must not count its bytes, so its position is 0.
 pub(super) fn out_of_place(stored: &[u8]) -> Vec<u8> {
     rewritten(stored, LOG_POS, 0)
 }

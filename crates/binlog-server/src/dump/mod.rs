@@ -1,5 +1,5 @@
-//! A running dump: reads the committed part of the log, file by file, and sends it for as long as the consumer reads it.
-//! Bytes that wait for a slow consumer are bounded, and delay no other client.
+//! A running dump: reads the committed part of the log, file by file, and sends it until the consumer disconnects. The bytes queued for a
+//! slow consumer are bounded, and delay no other client.
 
 mod binlog_events;
 mod feed;
@@ -21,11 +21,11 @@ use crate::dump::request::{FIRST_EVENT, Wanted};
 pub(crate) use crate::dump::request::{Request, parse_register};
 use crate::session::{Client, Ended, Shared};
 
-/// How much of the log is read at a time.
+/// Bytes that one read of the log requests, unless an event needs more.
 const READ_BYTES: usize = 128 << 10;
-/// The largest format description that is sent.
+/// Maximum size of a format description that is sent.
 const MAX_DESCRIPTION: usize = 4 << 10;
-/// Delay before an error that may be temporary: a replica reconnects immediately after it.
+/// Delay before an error that may be temporary is sent, because a replica reconnects immediately after it.
 const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
 
 /// Why a dump ends.
@@ -33,14 +33,14 @@ const BEFORE_ANOTHER_TRY: Duration = Duration::from_secs(1);
 enum Stop {
     #[error(transparent)]
     Error(#[from] ErrorAnswer),
-    /// Everything was sent, and the consumer did not want to wait.
+    /// Everything was sent, and the consumer requested a dump that does not wait.
     #[error("it has everything")]
     EndOfLog,
     #[error(transparent)]
     Ended(#[from] Ended),
 }
 
-/// Runs a dump to its end; the connection ends with it. Its packets are numbered from `sequence` on.
+/// Runs a dump to its end, after which the connection is closed. `sequence` is the number of the first packet.
 pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8) -> Ended {
     let kind = match request.wanted {
         Wanted::Without { .. } => DumpKind::Gtids,
@@ -58,7 +58,7 @@ pub(crate) async fn run(client: &mut Client<'_>, request: Request, sequence: u8)
         Ok(mut dump) => dump.send_all().await,
         Err(stop) => stop,
     };
-    // Of an event that cannot be completed, the consumer keeps the bytes already sent.
+    // If a part of an event was sent that cannot be completed, the consumer keeps that part.
     let cut = !out.take_back();
     let why = stop.to_string();
     let (last, reconnects) = match stop {
@@ -93,16 +93,16 @@ struct Dump<'a, 'c> {
     committed: watch::Receiver<Position>,
     rule: Rule,
     at: Position,
-    /// The offset in the file at which the consumer requested to begin, if any: it may not be the begin of an event.
+    /// The requested offset in the file, if any. An event may not begin there.
     asked: Option<u64>,
-    /// `None` for a file that has to be fetched.
+    /// `None` for a file that must be fetched.
     kept: Option<KeptFile>,
     log: &'c dyn CommittedFiles,
     file: CurrentFile,
     heartbeat: Option<Duration>,
     non_blocking: bool,
     last_sent: Instant,
-    /// The checksums of generated events that the consumer expects now.
+    /// The checksum algorithm that the consumer expects in generated events now.
     checksum: ChecksumAlgorithm,
 }
 
@@ -163,8 +163,8 @@ impl Dump<'_, '_> {
                 return stop;
             }
             let next = self.at.file.next();
-            // Releases the file before it only now. If the next one has to be fetched, that file was fetched, too, and its disk space
-            // may be needed.
+            // Keeps the next file. This also releases the previous one, only now: if the next file must be fetched, it may need the disk
+            // space of a previous file that was fetched.
             self.kept = self.log.keep(next);
             self.at = Position {
                 file: next,
@@ -185,7 +185,7 @@ impl Dump<'_, '_> {
         let begin = self.at.offset.max(behind_description);
         self.asked = Some(begin).filter(|begin| *begin > behind_description);
         let mut feed = Feed::at(begin, self.log);
-        // How many bytes the feed has to be given at least.
+        // The number of bytes that the feed needs at least.
         let mut need = 1;
         loop {
             self.at.offset = feed.offset;
@@ -203,7 +203,7 @@ impl Dump<'_, '_> {
             if chunk.is_empty() && closed && feed.passing == 0 {
                 return Ok(());
             }
-            // What is committed, and what a closed file has, ends where an event does.
+            // The committed part and a closed file both end with a complete event.
             if chunk.len() < need {
                 let why = "it ends in the middle of an event";
                 return Err(self.bad(feed.offset, why).into());
@@ -212,7 +212,7 @@ impl Dump<'_, '_> {
         }
     }
 
-    /// Passes a chunk to the feed, and its output to the consumer. Returns how many bytes the next chunk needs at least.
+    /// Passes a chunk to the feed, and the feed's output to the consumer. Returns how many bytes the next chunk needs at least.
     async fn pass_on(&mut self, feed: &mut Feed<'_>, chunk: &[u8]) -> Result<usize, Stop> {
         let begin = feed.offset;
         let room = self.client.shared.options.queue_bytes;
@@ -232,7 +232,7 @@ impl Dump<'_, '_> {
         }
     }
 
-    /// The file's first event; where the second one begins.
+    /// Sends the file's first event; returns the offset of the second one.
     async fn send_description(&mut self) -> Result<u64, Stop> {
         let wanted = self.at;
         self.at.offset = FIRST_EVENT;
@@ -260,7 +260,7 @@ impl Dump<'_, '_> {
         Ok(FIRST_EVENT + size as u64)
     }
 
-    /// Reads at the dump's place.
+    /// Reads from the dump's current position.
     async fn read(&mut self, at_most: usize) -> Result<bytes::Bytes, Stop> {
         let read = tokio::select! {
             read = self.log.read(self.at, at_most) => read,
@@ -276,7 +276,7 @@ impl Dump<'_, '_> {
         }
     }
 
-    /// Waits until the current file is fetched. The consumer has its name already, and receives heartbeats.
+    /// Waits until the current file is fetched. The consumer has already received its name, and receives heartbeats.
     async fn fetch(&mut self) -> Result<(), Stop> {
         self.attached.progress.reached(self.at);
         self.flush().await?;
@@ -298,13 +298,13 @@ impl Dump<'_, '_> {
         }
     }
 
-    /// When the next heartbeat is due.
+    /// Time of the next heartbeat.
     fn beat_at(&self) -> Option<Instant> {
         self.heartbeat
             .and_then(|period| self.last_sent.checked_add(period))
     }
 
-    /// Everything committed was read: sends the queue, then waits for more or for the time of a heartbeat.
+    /// Called when all committed bytes are read: sends the queue, then waits for more bytes or for the time of a heartbeat.
     async fn wait_for_more(&mut self, feed: &mut Feed<'_>) -> Result<(), Stop> {
         if let Some(skipped) = feed.skipped_to.take() {
             self.beat(skipped);
@@ -328,7 +328,8 @@ impl Dump<'_, '_> {
         self.flush().await
     }
 
-    /// Otherwise a consumer that has much of the log would receive nothing for a long time.
+    /// Sends a heartbeat about skipped events, if one is due. Otherwise a consumer that has a large part of the log would receive nothing
+    /// for a long time.
     async fn report_skipped(&mut self, feed: &mut Feed<'_>) -> Result<(), Stop> {
         let due = self
             .heartbeat
@@ -379,7 +380,7 @@ impl Dump<'_, '_> {
 }
 
 impl Attached {
-    /// Completes when the dump has to end, even while it waits.
+    /// Completes when the dump must end, even if it is waiting.
     async fn interrupted(&self, shared: &Shared) -> Stop {
         tokio::select! {
             () = self.replaced.cancelled() => replaced().into(),
@@ -388,7 +389,7 @@ impl Attached {
     }
 }
 
-/// Pending while more may come.
+/// Completes when the log gets no more transactions; returns the reason.
 async fn over_because(mut over: watch::Receiver<Option<String>>) -> String {
     let over = over.wait_for(Option::is_some).await;
     let why = over.ok().and_then(|why| why.clone());
@@ -398,7 +399,7 @@ async fn over_because(mut over: watch::Receiver<Option<String>>) -> String {
     }
 }
 
-/// Pending without a time.
+/// Completes at this time; never, without a time.
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,

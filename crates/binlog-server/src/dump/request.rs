@@ -11,22 +11,22 @@ use crate::committed_files::{CommittedFiles, FileNumber, KeptFile, LogFile, Posi
 use crate::consumers::Registration;
 use crate::dump::feed::Rule;
 
-/// Do not wait for more at the log's end.
+/// The dump ends at the log's end instead of waiting for more.
 const NON_BLOCKING: u16 = 1;
-/// Heartbeats may be of the second form.
+/// The consumer supports heartbeats of the second form.
 const HEARTBEAT_V2: u16 = 2;
-/// `COM_BINLOG_DUMP` holds a position of 32 bits.
+/// Maximum length of a file name in bytes.
 const LONGEST_NAME: usize = 512;
 
 /// The requested events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// All that are not of these transactions; from a file on where one is named.
+    /// All events except those of these transactions; starts at a position in a file, if one is named.
     Without {
         have: GtidSet,
         file: Option<(String, u64)>,
     },
-    /// Everything from a place on; from the first file where none is named.
+    /// All events from a position on; starts with the first file if none is named.
     From { file: String, offset: u64 },
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// `COM_BINLOG_DUMP`; `None` when it is cut off.
+    /// Decodes `COM_BINLOG_DUMP`, which has a position of 32 bits; `None` if it is truncated.
     pub(crate) fn by_position(mut body: &[u8]) -> Option<Self> {
         let offset = u64::from(body.try_get_u32_le().ok()?);
         let flags = body.try_get_u16_le().ok()?;
@@ -48,7 +48,7 @@ impl Request {
         Some(Self::new(Wanted::From { file, offset }, flags, server_id))
     }
 
-    /// `COM_BINLOG_DUMP_GTID`; `None` when it is cut off, or its GTID set cannot be read.
+    /// Decodes `COM_BINLOG_DUMP_GTID`; `None` if it is truncated, or its GTID set cannot be decoded.
     pub(crate) fn by_gtids(mut body: &[u8]) -> Option<Self> {
         let flags = body.try_get_u16_le().ok()?;
         let server_id = body.try_get_u32_le().ok()?;
@@ -63,14 +63,14 @@ impl Request {
         Self {
             wanted,
             server_id,
-            // A server id of 0 means the same, since before there were flags.
+            // A server id of 0 also means non-blocking: before the flag existed, it was the only way.
             non_blocking: flags & NON_BLOCKING != 0 || server_id == 0,
             heartbeat_v2: flags & HEARTBEAT_V2 != 0,
         }
     }
 }
 
-/// `COM_REGISTER_SLAVE`; `None` when it is cut off.
+/// Decodes `COM_REGISTER_SLAVE`; `None` if it is truncated.
 pub(crate) fn parse_register(mut body: &[u8]) -> Option<Registration> {
     let server_id = body.try_get_u32_le().ok()?;
     let mut texts = [const { String::new() }; 3];
@@ -90,7 +90,7 @@ pub(crate) fn parse_register(mut body: &[u8]) -> Option<Registration> {
     })
 }
 
-/// The bytes that follow their number, which is taken off as well.
+/// Removes a length and that many bytes from `body`; returns the bytes.
 fn counted<'a>(body: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(body.try_get_u32_le().ok()?).ok()?;
     let (bytes, rest) = body.split_at_checked(length)?;
@@ -98,7 +98,7 @@ fn counted<'a>(body: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// A file's name; some clients end it with a zero.
+/// Decodes a file name; some clients end it with a zero byte.
 fn name(bytes: &[u8]) -> Option<String> {
     let end = bytes
         .iter()
@@ -108,19 +108,19 @@ fn name(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }
 
-// The begin of a dump, or why there is none. Permanent failures are error 1236, as from any source.
+// The start of a dump, or the reason why there is none. Permanent failures have error 1236, as with any source.
 
 /// The offset of the first event.
 pub(super) const FIRST_EVENT: u64 = 4;
 
-/// The begin of a dump. The file stays for as long as it is read; one that is not kept has to be fetched first.
+/// The start of a dump. `kept` keeps the file while it is read; `None` if the file must be fetched first.
 pub(super) struct Beginning {
     pub(super) at: Position,
     pub(super) rule: Rule,
     pub(super) kept: Option<KeptFile>,
 }
 
-/// Finds the begin; waits when the consumer is ahead of this log, which others may have longer.
+/// Finds the start of a dump. If the consumer is ahead of this log, waits, because other members may have a longer log.
 pub(super) async fn find(
     log: &dyn CommittedFiles,
     wanted: Wanted,
@@ -157,8 +157,8 @@ pub(super) async fn find(
     Ok(Beginning { at, rule, kept })
 }
 
-/// Refuses a consumer that has transactions of the ring's own sources which the ring does not have. Transactions of other sources are
-/// ignored, as by any source.
+/// Refuses a consumer that has transactions of the ring's sources that the ring never committed. Transactions of other sources are ignored,
+/// as any source does.
 async fn check_not_ahead(
     log: &dyn CommittedFiles,
     have: &GtidSet,
@@ -179,7 +179,8 @@ async fn check_not_ahead(
     )))
 }
 
-/// This member may only lag, as at its start: a consumer that was attached to another member has more.
+/// Waits until this member has everything that the ring has committed. The member may lag, for example after its start; a consumer that was
+/// attached to another member then has more.
 async fn catch_up(
     log: &dyn CommittedFiles,
     patience: Duration,
@@ -193,11 +194,12 @@ async fn catch_up(
     })
 }
 
-/// The GTIDs of `have` that are of a source in `log` and not in it.
+/// The GTIDs of `have` whose source is in `log`, but which are not in `log`.
 fn errant(have: &GtidSet, log: &GtidSet) -> GtidSet {
     let sources: BTreeSet<_> = log.parts().map(|(source, ..)| source).collect();
     let mut errant = GtidSet::new();
-    // In their order each is added at the end; to take others out of a long set would move what is behind each of them.
+    // The intervals are in order, so each is added at the end. To remove the others from a long set would move all later intervals each
+    // time.
     for (source, tag, interval) in have.difference(log).intervals() {
         if sources.contains(&source) {
             errant.add_interval(source, tag, interval);
@@ -206,7 +208,7 @@ fn errant(have: &GtidSet, log: &GtidSet) -> GtidSet {
     errant
 }
 
-/// The answer for a file that cannot be read. A consumer reconnects after errors that may be temporary.
+/// The error for a file that cannot be read. A consumer reconnects after an error that may be temporary.
 pub(super) fn refused(error: ReadError) -> ErrorAnswer {
     match error {
         ReadError::Failed(_) | ReadError::Unavailable(_) => {
@@ -224,7 +226,7 @@ fn lacks_purged(have: &GtidSet, purged: &GtidSet) -> ErrorAnswer {
     ))
 }
 
-/// True if a position is after the committed part of this log.
+/// True if the position is after the committed part of this log.
 fn is_beyond(log: &dyn CommittedFiles, name: &str, offset: u64) -> bool {
     let files = log.files();
     let (Some(number), Some(last)) = (log.number_of(name), files.last()) else {
@@ -233,8 +235,8 @@ fn is_beyond(log: &dyn CommittedFiles, name: &str, offset: u64) -> bool {
     number > last.number || (number == last.number && offset > last.bytes)
 }
 
-/// The file of this name, or the first one without a name. An older file is not kept yet. Waits if the position is not committed here
-/// yet.
+/// Finds the file of this name, or the first one if the name is empty. An older file is not kept yet. If the position is not committed on
+/// this member yet, waits for it.
 async fn at_place(
     log: &dyn CommittedFiles,
     name: &str,
@@ -248,7 +250,7 @@ async fn at_place(
     let named = |files: &[LogFile]| files.iter().find(|file| file.name == name).cloned();
     let (file, older) = match named(&here) {
         Some(file) => (Some(file), Vec::new()),
-        // No other name is one that a file ever had.
+        // The log never has a file with such a name.
         None if !name.is_empty() && log.number_of(name).is_none() => (None, Vec::new()),
         None => {
             let older = log.look_for_older_files().await.map_err(refused)?;
@@ -289,7 +291,7 @@ async fn at_place(
     Ok((Position { file, offset }, kept))
 }
 
-/// A set as it fits into a message.
+/// The text of a set, truncated for a message.
 fn shortened(set: &GtidSet) -> String {
     const LONGEST: usize = 200;
     let text = set.to_string().replace('\n', "");
@@ -310,7 +312,7 @@ mod tests {
 
     use super::*;
 
-    /// A request as another implementation writes it, without its command byte.
+    /// A request as another implementation encodes it, without its command byte.
     fn written(packet: &impl MySerialize) -> Vec<u8> {
         let mut bytes = Vec::new();
         packet.serialize(&mut bytes);
@@ -413,7 +415,7 @@ mod beginning_tests {
         text.parse().unwrap()
     }
 
-    /// One file, of which other members have committed more, if that is known.
+    /// A log of one file. Other members have committed more, as far as that is known.
     struct LaggingLog {
         bytes: AtomicU64,
         elsewhere: Option<u64>,
@@ -482,7 +484,7 @@ mod beginning_tests {
         }
     }
 
-    /// A restarted member has less than its consumers have received.
+    /// A restarted member has fewer transactions than its consumers have received.
     #[tokio::test]
     async fn a_dump_waits_for_an_uncommitted_position() {
         let table = [
@@ -528,7 +530,7 @@ mod beginning_tests {
 
     #[test]
     fn a_long_set_of_another_source_is_skipped_quickly() {
-        // Removed one at a time, each of these moves all later ones: 600 gigabytes in total.
+        // If the intervals were removed one at a time, each would move all later ones: 600 gigabytes in total.
         const INTERVALS: u64 = 300_000;
         let numbers: String = (1..=INTERVALS).map(|at| format!(":{}", 3 * at)).collect();
         let have = set(&format!("{FOREIGN}{numbers}"));

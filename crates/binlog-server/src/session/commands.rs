@@ -1,4 +1,4 @@
-//! The commands of a client, in turn, and the answers to its statements.
+//! Receives the commands of a client in turn, and answers its statements.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ const TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day]");
 
-/// A dump request holds a GTID set, of which each interval takes sixteen bytes; a million of them fit.
+/// Maximum size of a command. A dump request contains a GTID set, in which each interval takes 16 bytes: a million intervals fit.
 const MAX_COMMAND: usize = 16 << 20;
 
 mod command {
@@ -41,7 +41,7 @@ mod command {
 }
 
 impl<'a> Client<'a> {
-    /// Serves a connection to its end.
+    /// Serves a connection until it ends.
     pub(crate) async fn serve(
         shared: &'a Shared,
         stream: TcpStream,
@@ -97,7 +97,7 @@ impl<'a> Client<'a> {
             let message = "Malformed communication packet";
             ErrorAnswer::new(code::MALFORMED_PACKET, message).packet()
         };
-        // A dump is the last thing that a connection does.
+        // A connection ends with its dump.
         let request = match kind {
             Some(command::BINLOG_DUMP) => dump::Request::by_position(&body),
             Some(command::BINLOG_DUMP_GTID) => dump::Request::by_gtids(&body),
@@ -143,7 +143,7 @@ impl<'a> Client<'a> {
 enum Answer<'s> {
     /// A result set: its columns, and its rows.
     Rows(Vec<&'s str>, Vec<Vec<Value>>),
-    /// An OK packet with a text, which a `mysql` client shows after `Query OK`.
+    /// An OK packet with a text, which the `mysql` client prints after `Query OK`.
     Done(String),
 }
 
@@ -211,7 +211,7 @@ impl Client<'_> {
             }
             Statement::FlushBinaryLogs => commands.flush().await,
             Statement::PurgeTo(name) => {
-                // The files before an older one are removed already: that is no error.
+                // If an older file is named, the files before it are already removed; that is no error.
                 let files = [log.older_files(), log.files()].concat();
                 if !files.iter().any(|file| file.name == *name) {
                     let message =
@@ -297,7 +297,7 @@ impl Client<'_> {
     }
 }
 
-/// Seconds since the epoch of a time in UTC; now for `None`. `None` where the text is no time.
+/// Parses a time in UTC to seconds since the epoch; without a text, the current time. `None` if the text is not a time.
 fn closed_before(text: Option<&str>) -> Option<u32> {
     let time = match text {
         None => OffsetDateTime::now_utc(),

@@ -1,4 +1,4 @@
-//! The login of a client, within one deadline.
+//! The login of a client, with one deadline for all steps.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,11 +21,11 @@ use uuid::Uuid;
 use crate::answers::{ErrorAnswer, code, ok_packet};
 use crate::session::{Ended, LoginError, Shared};
 
-/// Limit of packets before the login.
+/// Maximum size of packets before the login is complete.
 const MAX_LOGIN_PACKET: usize = 64 << 10;
-/// Delay after a wrong password, against guessing.
+/// Delay after a wrong password, which limits guessing.
 const PENALTY: Duration = Duration::from_millis(300);
-/// The fast path of `caching_sha2_password` succeeded.
+/// Reports that the fast path of `caching_sha2_password` succeeded.
 const FAST_SUCCESS: &[u8] = &[0x01, 0x03];
 
 /// A client that has logged in.
@@ -33,7 +33,7 @@ pub(super) struct LoggedIn<'a> {
     pub(super) stream: ByteStream,
     pub(super) user: String,
     pub(super) deprecate_eof: bool,
-    /// Among those that may be connected.
+    /// The client's permit, of which there are `max_connections`.
     pub(super) place: SemaphorePermit<'a>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Entering<'a> {
             let error = ErrorAnswer::new(code::ACCESS_DENIED, message);
             return Err(self.refuse(sequence, error).await);
         }
-        // Not before: a client that cannot log in must not take a place.
+        // The permit is acquired only now, because a client that cannot log in must not take one.
         let shared = self.shared;
         let Ok(place) = shared.places.try_acquire() else {
             let error = ErrorAnswer::new(code::TOO_MANY_CONNECTIONS, "Too many connections");
@@ -160,18 +160,18 @@ impl<'a> Entering<'a> {
     }
 
     async fn refuse(mut self, sequence: u8, error: ErrorAnswer) -> LoginError {
-        // The client may have disconnected.
+        // An error is ignored: the client may have disconnected.
         drop(self.send(sequence, &error.packet()).await);
         LoginError::Refused(error)
     }
 
-    /// A packet's number and payload. Reads no further byte: a client may begin TLS immediately.
+    /// Receives a packet's number and payload. Reads no further byte, because the client may begin TLS immediately after the packet.
     async fn receive(&mut self) -> Result<(u8, Bytes), LoginError> {
         let first = self.stream.read_u8().await?;
         self.receive_after(first).await
     }
 
-    /// The same after the first byte was read.
+    /// As [`Self::receive`], after the first byte was read.
     async fn receive_after(&mut self, one: u8) -> Result<(u8, Bytes), LoginError> {
         let mut header = [0; 3];
         self.stream.read_exact(&mut header).await?;
@@ -193,20 +193,20 @@ impl<'a> Entering<'a> {
     }
 }
 
-// The handshake and the client's answer. Pure.
+// Encodes the handshake and decodes the client's response. Pure.
 
 /// Number of the collation `utf8mb4_general_ci`.
 const COLLATION: u8 = 45;
 const CACHING_SHA2: &str = "caching_sha2_password";
 
-/// Twenty random bytes that a client's answer depends on. None of them is zero, as MySQL's own are not.
+/// Twenty random bytes, which the client's response depends on. None of them is zero, as in MySQL.
 type Challenge = [u8; 20];
 
-/// A random challenge; its bytes have 7 bits and are neither NUL nor `$`.
+/// Creates a random challenge. Its bytes have 7 bits and are neither NUL nor `$`.
 fn random_challenge() -> Challenge {
     let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
     let random = one.as_bytes().iter().chain(other.as_bytes());
-    // Two bytes of a random UUID are not random all through: they are left out.
+    // In a random UUID, two bytes contain fixed bits, so they are not used.
     let random = random
         .enumerate()
         .filter(|(at, _)| !matches!(at % 16, 6 | 8));
@@ -220,7 +220,7 @@ fn random_challenge() -> Challenge {
     challenge
 }
 
-/// What the server can do.
+/// The server's capability flags.
 fn capabilities(tls: bool) -> CapabilityFlags {
     let mut offered = CapabilityFlags::CLIENT_LONG_PASSWORD
         | CapabilityFlags::CLIENT_FOUND_ROWS
@@ -238,7 +238,7 @@ fn capabilities(tls: bool) -> CapabilityFlags {
     offered
 }
 
-/// The server's first packet, which names its version, abilities and challenge.
+/// The handshake packet, with the server's version, capabilities and challenge.
 fn packet(version: &str, connection: u32, challenge: &Challenge, tls: bool) -> Vec<u8> {
     let (first, rest) = challenge.split_at(8);
     let mut begin = [0; 8];
@@ -264,13 +264,13 @@ fn packet(version: &str, connection: u32, challenge: &Challenge, tls: bool) -> V
 #[derive(Debug, PartialEq, Eq)]
 struct LoginRequest {
     user: Vec<u8>,
-    /// The authentication plugin of this answer; `None` if it is not supported.
+    /// The authentication plugin of the response; `None` if it is not supported.
     plugin: Option<Plugin>,
     answer: Vec<u8>,
     deprecate_eof: bool,
 }
 
-/// A client's answer to the handshake that is not valid.
+/// Why a client's handshake response is invalid.
 #[derive(Debug, Error)]
 enum BadHandshake {
     #[error("it is cut off")]
@@ -283,7 +283,7 @@ enum BadHandshake {
     Unreadable(#[from] io::Error),
 }
 
-/// `None`: the client requests TLS, and logs in afterwards.
+/// Decodes a handshake response. `None` if the client requests TLS; the response then follows inside TLS.
 fn parse(payload: &[u8], tls_offered: bool) -> Result<Option<LoginRequest>, BadHandshake> {
     let flags = payload
         .first_chunk::<4>()
@@ -312,7 +312,7 @@ fn parse(payload: &[u8], tls_offered: bool) -> Result<Option<LoginRequest>, BadH
 
 const SSL_REQUEST_LEN: usize = 32;
 
-/// True if a client's first packet is valid, if TLS is offered.
+/// True if a client's first packet is valid when TLS is offered.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn is_read(payload: &[u8]) -> bool {
     parse(payload, true).is_ok()
@@ -320,14 +320,14 @@ pub(crate) fn is_read(payload: &[u8]) -> bool {
 
 // Password checks. Pure.
 //
-// The server has the password, so the fast path of `caching_sha2_password` always works: an answer to the challenge is proof, and no
-// password is ever sent, with TLS or without. See decision 23.
+// The server knows the password, so the fast path of `caching_sha2_password` always works: the response to the challenge proves that the
+// client knows the password. No password is ever sent, with or without TLS. See decision 23.
 
-/// The plugins whose answers are understood.
+/// The supported authentication plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plugin {
     CachingSha2,
-    /// Clients up to 8.x may still ask for it.
+    /// Clients up to 8.x may still use it.
     Native,
 }
 
@@ -341,7 +341,7 @@ impl Plugin {
     }
 }
 
-/// True if `answer` proves the password.
+/// True if `answer` proves that the client knows the password.
 fn knows(plugin: Plugin, challenge: &Challenge, answer: &[u8], password: &str) -> bool {
     let password = password.as_bytes();
     let expected = match plugin {
@@ -361,7 +361,7 @@ fn same(one: &[u8], other: &[u8]) -> bool {
             == 0
 }
 
-/// The request to answer another challenge, by the plugin that every client supports.
+/// Requests a response to another challenge, with the plugin that every client supports.
 fn switch_packet(challenge: &Challenge) -> Vec<u8> {
     let mut packet = vec![0xfe];
     packet.extend_from_slice(CACHING_SHA2.as_bytes());

@@ -1,4 +1,4 @@
-//! One client: its login, then its commands until it disconnects.
+//! One client's session: its login, then its commands until it disconnects.
 
 mod commands;
 mod login;
@@ -28,14 +28,14 @@ pub(crate) struct Shared {
     pub(crate) log: Arc<dyn CommittedFiles>,
     pub(crate) commands: Arc<dyn LogCommands>,
     pub(crate) options: ServerOptions,
-    /// Of clients that have logged in.
+    /// Permits for clients that have logged in.
     pub(crate) places: Semaphore,
     pub(crate) consumers: Consumers,
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
 }
 
-/// Why a client's session is over.
+/// Why a client's session has ended.
 #[derive(Debug, Error)]
 pub(crate) enum Ended {
     #[error("it said goodbye")]
@@ -44,7 +44,7 @@ pub(crate) enum Ended {
     DumpOver(String),
     #[error("the login failed: {0}")]
     Login(#[from] LoginError),
-    /// As a probe of the port does.
+    /// The client sent nothing, as a probe of the port does.
     #[error("it closed the connection before it sent anything")]
     Silent,
     #[error("it had not logged in, and others needed its place")]
@@ -59,7 +59,7 @@ pub(crate) enum Ended {
     Stopping,
 }
 
-/// Why a client is not logged in.
+/// Why a login failed.
 #[derive(Debug, Error)]
 pub(crate) enum LoginError {
     #[error("the login took longer than {0:?}")]
@@ -74,7 +74,7 @@ pub(crate) enum LoginError {
     TlsWithinTls,
     #[error("the TLS handshake failed: {0}")]
     TlsHandshake(io::Error),
-    /// With the error that the client received.
+    /// Refused with this error, which the client received.
     #[error(transparent)]
     Refused(ErrorAnswer),
 }
@@ -97,12 +97,12 @@ pub(crate) struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Hands bytes to the operating system. Memory is that of the bytes, however slowly the client reads.
+    /// Passes bytes to the operating system. Needs no memory in addition to `bytes`, however slowly the client reads.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         self.send_telling(bytes, |_| ()).await
     }
 
-    /// As [`Self::send`]; `left` hears how many bytes still wait.
+    /// As [`Self::send`]; calls `left` with the number of bytes that are not sent yet.
     pub(crate) async fn send_telling(
         &mut self,
         mut bytes: &[u8],
@@ -129,7 +129,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Waits for a sign that the client has left or has something to say. Safe to cancel.
+    /// Waits until the client disconnects or sends anything. The call may be cancelled.
     pub(crate) async fn disconnects(&mut self) -> Ended {
         match self.reader.read_more().await {
             Ok(()) => Ended::Goodbye,

@@ -1,4 +1,4 @@
-//! The values of `SELECT` and `SHOW VARIABLES`. Pure.
+//! Computes the values of `SELECT` and `SHOW VARIABLES`. Pure.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::committed_files::CommittedFiles;
 use crate::options::ServerIdentity;
 use crate::statement::{Expression, Filter, Named};
 
-/// Sources of values.
+/// The sources of the values.
 pub(super) struct Surroundings<'a> {
     pub(super) log: &'a dyn CommittedFiles,
     pub(super) identity: &'a ServerIdentity,
@@ -24,7 +24,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) connection: u32,
 }
 
-/// Constant values. Drivers query many of these when they connect.
+/// Constant variables. Drivers query many of these when they connect.
 const CONSTANTS: &[(&str, Value)] = &[
     ("auto_increment_increment", Value::Number(1)),
     ("auto_increment_offset", Value::Number(1)),
@@ -73,10 +73,10 @@ const CONSTANTS: &[(&str, Value)] = &[
     ("wait_timeout", Value::Number(28_800)),
 ];
 
-/// Works a value out.
+/// Computes the value of a variable.
 type Live = fn(&Surroundings<'_>) -> Value;
 
-/// Those that are worked out.
+/// The variables that are computed.
 const LIVE: &[(&str, Live)] = &[
     ("gtid_executed", |here| Value::text(here.log.gtids())),
     ("gtid_purged", |here| Value::text(here.log.purged())),
@@ -96,7 +96,7 @@ const LIVE: &[(&str, Live)] = &[
 ];
 
 impl Surroundings<'_> {
-    /// A system variable; `None` where there is none of that name.
+    /// The value of a system variable; `None` if the name is unknown.
     fn system(&self, name: &str) -> Option<Value> {
         if let Some((_, value)) = CONSTANTS.iter().find(|(own, _)| *own == name) {
             return Some(value.clone());
@@ -105,7 +105,7 @@ impl Surroundings<'_> {
         Some(value(self))
     }
 
-    /// The variables of a filter, by name.
+    /// The names and values of the variables that match a filter, ordered by name.
     pub(super) fn shown(&self, filter: &Filter) -> Vec<Vec<Value>> {
         let constants = CONSTANTS.iter().map(|(name, _)| *name);
         let mut names: Vec<&'static str> = constants
@@ -181,11 +181,11 @@ impl Surroundings<'_> {
     }
 }
 
-/// Whether a name fits a pattern of LIKE, both in lower case. Takes time in proportion to both lengths.
+/// Whether a name matches a LIKE pattern, both in lower case. The time is proportional to the product of both lengths at most.
 fn is_like(name: &str, pattern: &str) -> bool {
     let (name, pattern) = (name.as_bytes(), pattern.as_bytes());
     let (mut at, mut in_pattern) = (0, 0);
-    // The positions to continue at if the text after the last `%` does not match.
+    // Positions in pattern and name at which to continue if the text after the last `%` does not match.
     let mut again: Option<(usize, usize)> = None;
     while let Some(byte) = name.get(at) {
         match (pattern.get(in_pattern), pattern.get(in_pattern + 1)) {
@@ -222,9 +222,9 @@ fn is_like(name: &str, pattern: &str) -> bool {
         .all(|byte| *byte == b'%')
 }
 
-// User variables of a client (`SET @name`): a replica sends its identity and its options for events in them.
+// User variables of a client (`SET @name`). A replica sends its identity and its dump options in them.
 
-/// More variables, or longer ones, than any replica sets.
+/// Limits on the number and size of variables; no replica exceeds them.
 const MAX_VARIABLES: usize = 64;
 const MAX_BYTES: usize = 1024;
 
@@ -233,12 +233,12 @@ const MAX_BYTES: usize = 1024;
 pub(crate) struct UserVariables(BTreeMap<String, Value>);
 
 impl UserVariables {
-    /// The value of a variable; NULL where it was not set.
+    /// The value of a variable; NULL if it was not set.
     pub(crate) fn get(&self, name: &str) -> Value {
         self.0.get(name).cloned().unwrap_or(Value::Null)
     }
 
-    /// Sets a variable; refused where there are too many or they are too long.
+    /// Sets a variable. Refused if there are too many variables, or they are too long.
     pub(crate) fn set(&mut self, name: String, value: Value) -> Result<(), ErrorAnswer> {
         let bytes = name.len() + value.selected().map_or(0, |text| text.len());
         if bytes > MAX_BYTES || (self.0.len() >= MAX_VARIABLES && !self.0.contains_key(&name)) {
@@ -249,7 +249,7 @@ impl UserVariables {
         Ok(())
     }
 
-    /// The newer name counts where both are set, as in MySQL.
+    /// The value of either variable. If both are set, the newer name has precedence, as in MySQL.
     fn either(&self, names: [&str; 2]) -> Option<String> {
         let value = names.iter().find_map(|name| self.0.get(*name))?;
         value.selected()
@@ -261,15 +261,15 @@ impl UserVariables {
         Uuid::parse_str(&uuid).ok()
     }
 
-    /// Requested interval of heartbeats; `None`: no heartbeats.
+    /// The requested heartbeat interval; `None` for no heartbeats.
     pub(crate) fn heartbeat(&self) -> Option<Duration> {
         let period = self.either(["source_heartbeat_period", "master_heartbeat_period"])?;
         let nanoseconds = period.parse().ok()?;
         (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
     }
 
-    /// The checksums that the client expects in generated events until the first format description. `None` if it does not support
-    /// checksums.
+    /// The checksum algorithm that the client expects in generated events before the first format description. `None` if the client does
+    /// not support checksums.
     pub(crate) fn checksum(&self) -> Option<ChecksumAlgorithm> {
         let name = self.either(["source_binlog_checksum", "master_binlog_checksum"])?;
         match &name.to_ascii_uppercase()[..] {

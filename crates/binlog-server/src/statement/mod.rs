@@ -1,50 +1,50 @@
-//! Recognises the statements that replicas, `mysqlbinlog`, change-data consumers and `mysql` clients send to a source. Pure. Accepts any
+//! Recognises the statements that replicas, `mysqlbinlog`, change-data consumers and `mysql` clients send to a source. Pure; accepts any
 //! bytes.
 
 mod tokens;
 
 use crate::statement::tokens::{Token, TokenKind, tokens};
 
-/// Limit of a statement. Most are short; `GTID_SUBTRACT` of two large sets is not.
+/// Maximum size of a statement. Most are short, but `GTID_SUBTRACT` of two large sets is long.
 pub(crate) const MAX_STATEMENT_BYTES: usize = 4 << 20;
 
-/// What a client asks for in SQL, as far as this server recognises it.
+/// A client's SQL statement, as far as this server recognises it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Statement {
-    /// Nothing but white space and comments.
+    /// A statement of only white space and comments.
     Empty,
-    /// Expressions without a table.
+    /// A SELECT of expressions, without a table.
     Select(Vec<Column>),
-    /// User variables, in order; what else was set is of the session and changes nothing here.
+    /// Assignments of user variables, in order. Assignments of session variables have no effect here and are dropped.
     Set(Vec<(String, Expression)>),
     ShowBinaryLogs,
     ShowBinaryLogStatus,
-    /// The registered replicas, with these names of columns.
+    /// Shows the registered replicas, with these column names.
     ShowReplicas(&'static [&'static str]),
     ShowBinlogEvents(EventRange),
-    /// Variables, by a LIKE pattern or by names.
+    /// Shows the variables that match a LIKE pattern or have one of several names.
     ShowVariables(Filter),
-    /// Counters and warnings, of which there are none.
+    /// Shows counters or warnings; there are never any.
     ShowNothing(&'static [&'static str]),
     FlushBinaryLogs,
-    /// All files before the one of this name.
+    /// Purges all files before the file of this name.
     PurgeTo(String),
-    /// All files closed before a time, as it was written; `None` for now.
+    /// Purges all files that were closed before this time, given as text; `None` for now.
     PurgeBefore(Option<String>),
-    /// A statement about leadership, replication or the contents of the log, which the ring decides on.
+    /// A statement about leadership, replication or the contents of the log: the ring decides on these.
     DecidedByRing,
     /// Any other statement: this server has no tables, accounts or settings.
     Unknown,
 }
 
-/// One value of a SELECT and its name.
+/// A value of a SELECT and its column name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Column {
     pub(crate) expression: Expression,
     pub(crate) name: String,
 }
 
-/// What of a file `SHOW BINLOG EVENTS` shows.
+/// The part of a file that `SHOW BINLOG EVENTS` lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct EventRange {
     pub(crate) file: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) enum Filter {
     AnyOf(Vec<Named>),
 }
 
-/// Which variables a condition means, in small letters.
+/// A condition on variable names, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Named {
     Is(String),
@@ -69,23 +69,23 @@ pub(crate) enum Named {
 /// A value that a client selects or assigns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expression {
-    /// A system variable; its name in lower case, without the scope.
+    /// A system variable: its name in lower case, without the scope.
     System(String),
-    /// `@name`, in lower case.
+    /// A user variable `@name`: its name in lower case.
     User(String),
-    /// Digits, as they were written.
+    /// A number, as it was written.
     Number(String),
     Text(String),
     Null,
     /// A word such as ON or DEFAULT.
     Word(String),
-    /// A function, its name in lower case.
+    /// A function call: the name in lower case, and the arguments.
     Call(String, Vec<Expression>),
 }
 
-/// Functions are called with arguments this deep at most.
+/// Maximum nesting depth of function calls.
 const MAX_DEPTH: usize = 8;
-/// Limit of values in a statement.
+/// Maximum number of values in a statement.
 const MAX_ITEMS: usize = 256;
 
 const REPLICA_COLUMNS: &[&str] = &["Server_Id", "Host", "Port", "Source_Id", "Replica_UUID"];
@@ -116,7 +116,7 @@ impl Statement {
     }
 }
 
-/// True if an unrecognised statement is about the ring.
+/// True if an unrecognised statement is one that the ring decides on.
 fn is_decided_by_ring(tokens: &[Token]) -> bool {
     let mut words = tokens.iter().filter_map(|token| match &token.kind {
         TokenKind::Word(word) => Some(&word[..]),
@@ -130,7 +130,7 @@ fn is_decided_by_ring(tokens: &[Token]) -> bool {
     }
 }
 
-/// True if a SET changes more than its session. Its values may be global ones.
+/// True if a SET assigns a global or persisted variable. Global variables in the assigned values do not count.
 fn sets_for_all(tokens: &[Token]) -> bool {
     let mut pairs = tokens.windows(2);
     pairs.any(|pair| match pair {
@@ -168,14 +168,14 @@ impl Parser<'_> {
         self.at >= self.tokens.len()
     }
 
-    /// Takes a word if it comes next.
+    /// Consumes the word if it is the next token.
     fn word(&mut self, word: &str) -> bool {
         let there = self.peek().is_some_and(|token| token.is_word(word));
         self.at += usize::from(there);
         there
     }
 
-    /// Takes words if all of them come next.
+    /// Consumes the words if they are the next tokens.
     fn words(&mut self, words: &[&str]) -> bool {
         let before = self.at;
         let there = words.iter().all(|word| self.word(word));
@@ -191,7 +191,7 @@ impl Parser<'_> {
         there
     }
 
-    /// Takes the next token if `read` returns a value for it.
+    /// Consumes the next token if `read` returns a value for it.
     fn take<T>(&mut self, read: impl FnOnce(&TokenKind) -> Option<T>) -> Option<T> {
         let value = read(&self.peek()?.kind)?;
         self.at += 1;
@@ -294,7 +294,7 @@ impl Parser<'_> {
         Some(range)
     }
 
-    /// LIKE, or WHERE with names of variables.
+    /// Parses LIKE, or WHERE with variable names.
     fn filter(&mut self) -> Option<Filter> {
         if self.word("like") {
             return Some(Filter::AnyOf(vec![Named::Like(
@@ -343,7 +343,7 @@ impl Parser<'_> {
         loop {
             let start = self.peek()?.start;
             let expression = self.expression(0)?;
-            // A bare word would be a column, and there are no tables.
+            // A word alone would be a column, but there are no tables.
             if matches!(expression, Expression::Word(_)) {
                 return None;
             }
@@ -368,7 +368,7 @@ impl Parser<'_> {
         Some(Statement::Select(columns))
     }
 
-    /// The outer `None` is an AS without a name.
+    /// Parses an optional alias. The outer `None` means an AS without a name.
     fn alias(&mut self) -> Option<Option<String>> {
         let has_as = self.word("as");
         let alias = match self.peek().map(|token| &token.kind) {
@@ -419,7 +419,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Assignments of user variables are kept; those of the session are stepped over.
+    /// Parses assignments. Keeps those of user variables, and skips those of session variables.
     fn set(&mut self) -> Option<Statement> {
         if sets_for_all(self.tokens) {
             return None;
@@ -449,7 +449,7 @@ impl Parser<'_> {
         }
     }
 
-    /// To the next comma that is not inside of brackets.
+    /// Skips tokens up to the next comma outside of parentheses.
     fn step_over_value(&mut self) {
         let mut open = 0_usize;
         while let Some(token) = self.peek() {
@@ -600,7 +600,7 @@ mod tests {
                 "SET sql_mode=CONCAT(@@sql_mode, ',STRICT')",
                 Statement::Set(vec![]),
             ),
-            // By the error, a stock client detects that dollars quote nothing.
+            // From the error, a stock client detects that dollar quoting is not supported.
             ("SELECT $$", Statement::Unknown),
             ("  ;", Statement::Empty),
             ("SELECT 1 FROM t", Statement::Unknown),

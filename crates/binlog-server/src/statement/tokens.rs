@@ -1,23 +1,23 @@
-//! A statement in tokens: words, variables, texts, numbers and single symbols. Comments and white space are gone, but
-//! for `/*! … */`, whose inside MySQL runs.
+//! Splits a statement into tokens: words, variables, texts, numbers and single symbols. Comments and white space are dropped. The content
+//! of `/*! … */` is kept, because MySQL executes it.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TokenKind {
     /// A bare word, in lower case.
     Word(String),
-    /// A name in backquotes, as it is.
+    /// A name in backquotes, unchanged.
     Name(String),
     /// `@name`, in lower case.
     User(String),
-    /// `@@` with what follows: words and dots, in lower case.
+    /// A system variable: the words and dots after `@@`, in lower case.
     System(String),
     Text(String),
     Number(String),
-    /// Anything else, one byte at a time; `:=` is `=`.
+    /// Any other byte, as a token of its own. `:=` becomes `=`.
     Symbol(u8),
 }
 
-/// A token and its place in the statement.
+/// A token with its start and end in the statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     pub(super) kind: TokenKind,
@@ -26,7 +26,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// True if it is this word, given in lower case.
+    /// True if the token is this word, which must be in lower case.
     pub(super) fn is_word(&self, word: &str) -> bool {
         matches!(&self.kind, TokenKind::Word(own) if own == word)
     }
@@ -36,7 +36,7 @@ impl Token {
     }
 }
 
-/// The tokens; `None` where a quote or a comment has no end.
+/// Splits a text into tokens; `None` if a quote or a comment has no end.
 pub(super) fn tokens(text: &[u8]) -> Option<Vec<Token>> {
     let mut scanner = Scanner { text, at: 0 };
     let mut tokens = Vec::new();
@@ -56,7 +56,7 @@ impl Scanner<'_> {
         self.text.get(self.at + ahead).copied()
     }
 
-    /// The outer `None` is a statement that has no end, the inner one its end.
+    /// The next token. The outer `None` means an unterminated quote or comment, the inner one the end of the statement.
     fn next(&mut self) -> Option<Option<Token>> {
         self.skip_blank()?;
         let start = self.at;
@@ -111,7 +111,7 @@ impl Scanner<'_> {
                         self.at += 1;
                     }
                 }
-                // The end of such a comment.
+                // The end of a `/*!` comment.
                 (Some(b'*'), Some(b'/')) => self.at += 2,
                 (Some(b'/'), Some(b'*')) => {
                     let inside = self.text.get(self.at + 2..)?;
@@ -129,7 +129,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// What stands between this quote and the next one of its kind.
+    /// Reads the text from an opening quote to the closing one.
     fn quoted(&mut self, quote: u8) -> Option<String> {
         self.at += 1;
         let mut inside = Vec::new();
@@ -140,7 +140,7 @@ impl Scanner<'_> {
                 b'\\' if quote != b'`' => {
                     let escaped = self.peek(0)?;
                     self.at += 1;
-                    // In a pattern these mean the character itself.
+                    // In a LIKE pattern, the backslash makes these characters literal, so it is kept.
                     if matches!(escaped, b'%' | b'_') {
                         inside.push(b'\\');
                     }
@@ -164,7 +164,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A name with or without quotes.
+    /// Reads a name with or without quotes.
     fn name(&mut self) -> Option<String> {
         match self.peek(0) {
             Some(quote @ (b'`' | b'\'' | b'"')) => self.quoted(quote),
@@ -181,7 +181,7 @@ impl Scanner<'_> {
         String::from_utf8_lossy(word).to_lowercase()
     }
 
-    /// Digits, with a point or without; a word that begins with digits is one, too.
+    /// Reads a number, with or without a decimal point. A word that begins with digits counts as a number, too.
     fn number(&mut self) -> String {
         let mut number = self.word();
         if self.peek(0) == Some(b'.') && self.peek(1).is_some_and(|byte| byte.is_ascii_digit()) {

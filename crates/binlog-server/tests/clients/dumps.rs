@@ -1,5 +1,5 @@
-//! Dumps as a replica gets them: whole transactions that it lacks, committed ones only, live, over files; and what is
-//! refused, with MySQL's number.
+//! Dumps as a replica receives them: whole, committed transactions that it lacks, live and across files. Also dumps that are refused, with
+//! MySQL's error numbers.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(crate) async fn dump(served: &Served, have: &GtidSet) -> Result<ReplicationS
     ReplicationStream::start(connection, &dump_options(have, 99)).await
 }
 
-/// The code of a dump that is refused, at its begin or later.
+/// The error of a dump that is refused, at its start or later.
 pub(crate) async fn refusal(served: &Served, have: &GtidSet) -> (u16, String) {
     let mut stream = match dump(served, have).await {
         Ok(stream) => stream,
@@ -40,8 +40,8 @@ pub(crate) async fn refusal(served: &Served, have: &GtidSet) -> (u16, String) {
     }
 }
 
-/// What a consumer sees: transactions and the names of files, until `last` comes. Every checksum is verified, and every
-/// event stands where its header says, as far as the gaps of what is left out allow.
+/// The transactions and file names that a consumer receives, up to transaction `last`. Verifies every checksum, and that every event is at
+/// the position in its header, as far as skipped events allow that.
 pub(crate) async fn seen_until(
     stream: &mut ReplicationStream,
     last: u64,
@@ -102,7 +102,7 @@ async fn a_replica_receives_missing_transactions_then_new_commits() {
     assert_eq!(numbers, [3, 4, 6, 7, 8, 10]);
     assert_eq!(files, ["binlog.000001", "binlog.000002", "binlog.000003"]);
 
-    // Uncommitted transactions are not sent; heartbeats continue.
+    // Uncommitted transactions are not sent, but heartbeats continue.
     log.transaction(11, 100);
     let quiet = tokio::time::timeout(Duration::from_millis(700), async {
         loop {
@@ -143,7 +143,7 @@ async fn a_finished_log_ends_complete_dumps_with_its_reason() {
         }
     };
     assert_eq!(ends(&mut stream).await, (1236, why.to_owned()));
-    // A consumer that comes later gets what it lacks before.
+    // A consumer that attaches later receives the earlier transactions that it lacks.
     let mut later = dump(&served, &set("1-2")).await.unwrap();
     assert_eq!(seen_until(&mut later, 3).await.0, [3]);
     assert_eq!(ends(&mut later).await, (1236, why.to_owned()));
@@ -198,7 +198,7 @@ async fn a_replica_ahead_of_the_ring_is_refused_and_one_ahead_of_this_member_wai
     let (code, message) = refusal(&served, &set("1-2")).await;
     assert_eq!(code, 1236);
     assert!(message.contains("more GTIDs"), "{message}");
-    // Another source's transactions are no concern of the ring's.
+    // Transactions of a source that is not the ring's are ignored.
     let foreign = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562:1-9".parse().unwrap();
     dump(&served, &foreign).await.unwrap();
 
@@ -246,7 +246,7 @@ async fn a_damaged_file_ends_the_dump_with_the_offset() {
     }
     log.commit();
     let length = log.bytes_of(1).len();
-    // The size of the last event, in its header.
+    // Damages the size of the last event, in its header.
     let last = length - 4 - 19;
     let place = (0..last).rev().find(|at| {
         let end = (length as u32).to_le_bytes();
@@ -265,7 +265,7 @@ async fn a_damaged_file_ends_the_dump_with_the_offset() {
     assert!(damages[0].0 == 1 && damages[0].1.contains("ends at"));
 }
 
-/// Otherwise a replica would stop with an error of its own, which the member does not notice.
+/// Without this check, a replica would stop with its own error, which the member does not notice.
 #[tokio::test]
 async fn an_event_with_a_flipped_bit_is_not_sent_and_is_reported() {
     let log = MemoryLog::new();
@@ -273,7 +273,7 @@ async fn an_event_with_a_flipped_bit_is_not_sent_and_is_reported() {
         log.transaction(number, 1_000);
     }
     log.commit();
-    // In the statement of the last transaction.
+    // The flipped bit is in the statement of the last transaction.
     let length = log.bytes_of(1).len();
     log.damage(1, length - 500);
     let served = Served::start(log.clone(), options()).await;
@@ -283,12 +283,12 @@ async fn an_event_with_a_flipped_bit_is_not_sent_and_is_reported() {
     let told = log.damages();
     assert_eq!(told.len(), 1);
     assert!(told[0].0 == 1 && message.ends_with(&told[0].1), "{told:?}");
-    // A consumer that has that transaction is not affected.
+    // A consumer that has the damaged transaction is not affected.
     dump(&served, &set("1-3")).await.unwrap();
     assert_eq!(log.damages().len(), 1);
 }
 
-/// The begin of a large event is sent before its checksum is verified; its rest is not sent.
+/// The first part of a large event is sent before its checksum is verified; the rest is not sent.
 #[tokio::test]
 async fn a_large_event_with_a_flipped_bit_is_never_complete() {
     let log = MemoryLog::new();
@@ -317,7 +317,7 @@ async fn a_large_event_with_a_flipped_bit_is_never_complete() {
     );
 }
 
-/// A replica comes again the moment that it is answered: the answer is what can wait.
+/// A replica reconnects immediately after it receives an error, so the server delays the error.
 #[tokio::test]
 async fn errors_of_an_unreadable_log_are_delayed() {
     let log = MemoryLog::new();
@@ -373,7 +373,7 @@ async fn a_client_that_does_not_read_uses_its_queue_and_is_disconnected() {
     let queued = views[0].queued_bytes;
     assert!(queued > 0 && queued <= (1 << 20) + 300, "{queued}");
     assert!(views[0].behind_bytes > 10 << 20, "{views:?}");
-    // Other clients are served in the meantime.
+    // Other clients are served at the same time.
     let connection = served.connect().await.unwrap();
     let mut other = ReplicationStream::start(connection, &dump_options(&set("1-39"), 5))
         .await

@@ -1,5 +1,5 @@
-//! A log in memory: files with a header, and in front of every entry an event of the log's own, as a member has them.
-//! Appended entries are committed only by the test.
+//! A log in memory. Its files have a header, and a marker before every entry, as a member's files do. Appended entries are committed only
+//! when the test does so.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ pub(crate) const PASSWORD: &str = "a password";
 pub(crate) const SOURCE: Uuid = Uuid::from_u128(0x3e11_fa47);
 const OWN: &[u8] = b"OWN!";
 
-/// What becomes of fetching a file from elsewhere.
+/// The outcome of fetching an older file.
 #[derive(Debug, Clone)]
 pub(crate) enum Fetching {
     Works,
@@ -39,10 +39,10 @@ pub(crate) enum Fetching {
     Fails(ReadError),
 }
 
-/// How often each file that was fetched is kept.
+/// The number of current users of each fetched file.
 type Kept = Arc<Mutex<BTreeMap<u64, usize>>>;
 
-/// A fetched file, which can be read for as long as it lives.
+/// A fetched file, which can be read until it is dropped.
 struct Fetched {
     kept: Kept,
     file: u64,
@@ -62,21 +62,21 @@ impl Drop for Fetched {
 /// A log in memory.
 pub(crate) struct MemoryLog {
     files: Mutex<BTreeMap<u64, Vec<u8>>>,
-    /// Files that can be fetched.
+    /// Older files, which can be fetched.
     older: Mutex<BTreeMap<u64, Vec<u8>>>,
     fetching: Mutex<(Fetching, usize)>,
     kept: Kept,
-    /// The GTIDs before each file, and all.
+    /// The GTIDs before each file, and the GTIDs of the whole log.
     gtids: Mutex<(BTreeMap<u64, GtidSet>, GtidSet)>,
     committed_gtids: Mutex<GtidSet>,
-    /// Reported damages.
+    /// Reported damage.
     damages: Mutex<Vec<(u64, String)>>,
-    /// How many more reads the disk refuses.
+    /// Number of reads that the disk still refuses.
     refused: Mutex<usize>,
     committed: watch::Sender<Position>,
-    /// Why no more comes.
+    /// Why the log gets no more transactions.
     pub(crate) over: watch::Sender<Option<String>>,
-    /// A transaction of the ring that is not committed here.
+    /// A transaction that the ring has committed, but this log has not.
     pub(crate) elsewhere: Mutex<Option<u64>>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn gtid(number: u64) -> Gtid {
     }
 }
 
-/// The set of these numbers, as text says them.
+/// The set of these numbers, given as text.
 pub(crate) fn set(numbers: &str) -> GtidSet {
     format!("{SOURCE}:{numbers}").parse().unwrap()
 }
@@ -168,7 +168,7 @@ impl MemoryLog {
         self.begin_file(next);
     }
 
-    /// Everything that was appended is committed.
+    /// Commits everything that was appended.
     pub(crate) fn commit(&self) {
         *self.committed_gtids.lock().unwrap() = self.gtids.lock().unwrap().1.clone();
         let files = self.files.lock().unwrap();
@@ -184,13 +184,13 @@ impl MemoryLog {
         self.files.lock().unwrap().pop_first();
     }
 
-    /// Removes the oldest file, which can be fetched from then on.
+    /// Purges the oldest file, which can be fetched from then on.
     pub(crate) fn archive_one(&self) {
         let (number, bytes) = self.files.lock().unwrap().pop_first().unwrap();
         self.older.lock().unwrap().insert(number, bytes);
     }
 
-    /// The oldest file that can be fetched is lost.
+    /// Loses the oldest of the files that can be fetched.
     pub(crate) fn lose_oldest(&self) {
         self.older.lock().unwrap().pop_first().unwrap();
     }
@@ -199,12 +199,12 @@ impl MemoryLog {
         self.fetching.lock().unwrap().0 = how;
     }
 
-    /// How many files were fetched.
+    /// Number of fetches so far.
     pub(crate) fn fetched(&self) -> usize {
         self.fetching.lock().unwrap().1
     }
 
-    /// The fetched files that are kept.
+    /// The fetched files that are in use.
     pub(crate) fn kept(&self) -> Vec<u64> {
         self.kept.lock().unwrap().keys().copied().collect()
     }
@@ -242,7 +242,7 @@ impl MemoryLog {
         self.files.lock().unwrap()[&file].clone()
     }
 
-    /// Turns a bit around.
+    /// Flips a bit.
     pub(crate) fn damage(&self, file: u64, offset: usize) {
         self.files.lock().unwrap().get_mut(&file).unwrap()[offset] ^= 1;
     }
@@ -252,7 +252,7 @@ impl MemoryLog {
         self.damages.lock().unwrap().clone()
     }
 
-    /// The disk refuses the next reads.
+    /// Makes the disk refuse the next reads.
     pub(crate) fn refuse_reads(&self, reads: usize) {
         *self.refused.lock().unwrap() = reads;
     }
@@ -375,7 +375,7 @@ impl CommittedFiles for MemoryLog {
     }
 }
 
-/// Says what it was asked.
+/// Answers with the command that it received.
 pub(crate) struct Echo;
 
 #[async_trait]
@@ -438,7 +438,7 @@ impl Served {
         Connection::open(&self.login()).await
     }
 
-    /// Stops it, and waits until all its sessions are over.
+    /// Stops the server, and waits until all its sessions have ended.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap();

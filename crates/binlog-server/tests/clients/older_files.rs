@@ -1,5 +1,5 @@
-//! Files that are purged here and can be fetched: consumers get them as if they were kept, hear something while they wait, and are
-//! told why where one cannot be had.
+//! Purged files that can be fetched. Consumers receive them as if they were not purged, receive heartbeats while they wait, and receive an
+//! error if a file cannot be fetched.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use binlog_format::events::{Heartbeat, Rotate};
 use binlog_format::gtid::GtidSet;
 use binlog_server::ReadError;
 
-/// Three files with two transactions each, of which two are elsewhere.
+/// Three files with two transactions each. Two of the files are purged and can be fetched.
 fn log() -> std::sync::Arc<MemoryLog> {
     let log = MemoryLog::new();
     for number in 1..=6 {
@@ -133,7 +133,7 @@ async fn an_unavailable_file_is_reported_to_its_consumer_only() {
         (ReadError::Unusable("binlog.000001 is damaged".into()), 1236),
     ] {
         log.fetch_by(Fetching::Fails(error.clone()));
-        // Another replica than the one that is attached.
+        // Another replica than the attached one.
         let (code, message) = refusal(&served, &GtidSet::new()).await;
         assert_eq!((code, message), (expected, error.to_string()));
     }

@@ -19,7 +19,7 @@ async fn served() -> Served {
     Served::start(log, options()).await
 }
 
-/// A self-signed certificate; writes it to `server.pem` in the folder for clients.
+/// A self-signed certificate. Writes it to `server.pem` in the folder, for clients.
 fn tls(folder: &std::path::Path) -> ServerTls {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(folder.join("server.pem"), made.cert.pem()).unwrap();
@@ -51,7 +51,7 @@ async fn only_the_account_can_log_in() {
     }
 }
 
-/// What the server logs.
+/// Collects the server's log messages.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -66,7 +66,7 @@ impl std::io::Write for Log {
     }
 }
 
-/// Load balancers and monitoring connect and close.
+/// Load balancers and monitoring connect and disconnect without a login.
 #[tokio::test]
 async fn a_connection_that_sends_nothing_logs_no_warning() {
     let log = Log::default();
@@ -164,7 +164,7 @@ async fn new_connections_use_a_renewed_password_and_certificate() {
     before.query("SELECT @@server_id").await.unwrap();
 }
 
-/// Waits for a silent connection's end.
+/// Waits until the server closes a silent connection.
 async fn ended(silent: &mut TcpStream) -> bool {
     let mut greeting = Vec::new();
     let end = silent.read_to_end(&mut greeting);
@@ -213,7 +213,7 @@ async fn a_flood_of_unfinished_logins_replaces_only_itself() {
     let limit = Duration::from_secs(2);
     let connected = tokio::time::timeout(limit, served.connect()).await;
     connected.expect("in time").unwrap();
-    // All but a hundred, and one less for who came from elsewhere.
+    // The limit is a hundred connections without a login. At least the first 200 of the 300 are closed.
     for silent in &mut flood[..200] {
         assert!(ended(silent).await);
     }
@@ -333,7 +333,7 @@ async fn bytes_that_are_no_protocol_end_their_connection_alone() {
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         let read = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut answer));
-        // Reset or closed; never kept.
+        // The connection may be reset or closed, but must not stay open.
         drop(read.await.expect("it is ended"));
     }
     served.connect().await.unwrap();

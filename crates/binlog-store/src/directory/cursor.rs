@@ -26,7 +26,7 @@ pub struct EntryRecord {
     pub payload_len: u64,
     /// The number of events between its marker and the next entry.
     pub event_count: u32,
-    /// Creation time of its first event in seconds since the epoch; 0 without one.
+    /// Creation time of its first event in seconds since the epoch; 0 if it has no event.
     pub timestamp: u32,
     /// The GTID of a transaction; `None` for entries of other kinds.
     pub gtid: Option<Gtid>,
@@ -48,18 +48,18 @@ impl EntryRecord {
     }
 }
 
-/// Iterates over entries in log order, up to the last complete one. An unfinished entry after it, which a running member may be writing, is
-/// no error.
+/// Iterates over entries in log order, up to the last complete one. An unfinished entry at the end is no error: a running member may be
+/// writing it.
 pub struct EntryCursor {
     directory: LogDirectory,
     files: std::vec::IntoIter<FileNumber>,
     current: Option<(FileNumber, EntryScanner)>,
-    /// Earlier entries are skipped.
+    /// The index at which the iteration starts.
     from: u64,
 }
 
 impl LogDirectory {
-    /// All entries.
+    /// Iterates over all entries.
     ///
     /// # Errors
     /// The directory cannot be listed.
@@ -67,7 +67,7 @@ impl LogDirectory {
         self.entries_from(0)
     }
 
-    /// The entries starting at an index.
+    /// Iterates over the entries starting at an index.
     ///
     /// # Errors
     /// The directory cannot be listed.
@@ -103,7 +103,7 @@ impl EntryCursor {
                 };
                 match self.directory.open_file(number) {
                     Ok(open) => self.current = Some((number, open.scanner())),
-                    // The file that a running member is creating.
+                    // A running member may be creating this file.
                     Err(DirectoryError::Corrupt(_, corruption))
                         if self.files.len() == 0 && corruption.fault.kind.is_cut_off() =>
                     {
@@ -166,7 +166,7 @@ pub enum Followed {
     },
 }
 
-/// The position of a follower.
+/// Reads the changes of a log by polling; stores the position up to which it has reported them.
 pub struct Follower {
     directory: LogDirectory,
     /// The newest entries that were reported.
@@ -187,7 +187,7 @@ impl LogDirectory {
 }
 
 impl Follower {
-    /// Changes since the last call, with at most `limit` entries. Empty without changes.
+    /// Returns the changes since the last call, with at most `limit` entries; empty if there are none.
     ///
     /// # Errors
     /// A file cannot be read, is damaged, or was purged before it was read.
@@ -217,7 +217,7 @@ impl Follower {
         Ok(news)
     }
 
-    /// The number of remaining reported entries, if not all remain.
+    /// If reported entries were truncated, returns how many of the remembered ones remain.
     fn truncated_to(&self) -> Result<Option<usize>, DirectoryError> {
         for (at, record) in self.reported.iter().enumerate().rev() {
             if self.is_there(record)? {
@@ -261,7 +261,7 @@ impl LogDirectory {
     /// Finds an entry, reading as few files as the headers allow.
     ///
     /// # Errors
-    /// A file that may have it cannot be read, or is damaged before the entry.
+    /// A file that may contain the entry cannot be read, or is damaged before the entry.
     pub fn find(&self, sought: &Sought) -> Result<Option<EntryRecord>, DirectoryError> {
         match sought {
             Sought::Index(index) => self.find_index(*index),
@@ -279,7 +279,7 @@ impl LogDirectory {
 
     fn find_gtid(&self, gtid: &Gtid) -> Result<Option<EntryRecord>, DirectoryError> {
         let numbers = self.numbers()?;
-        // It is in the file before the first one whose previous GTIDs contain it.
+        // The transaction is in the file before the first file whose previous GTIDs contain its GTID.
         let mut begin = 0;
         for number in &numbers {
             let header = match self.header(*number) {

@@ -1,5 +1,5 @@
-//! Read-only access to a member's log without the member, for the command line's `log` verbs. A running member may write at the same time;
-//! an unfinished end of the last file is then normal.
+//! Read-only access to a member's log without the member, for the command line's `log` subcommands. A running member may write at the same
+//! time, so the last file may end with an unfinished entry.
 
 mod cursor;
 mod verify;
@@ -52,7 +52,7 @@ impl DirectoryError {
 pub struct LogDirectory {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
-    /// The only file to read, if not all.
+    /// The only file to read; `None` reads all files.
     only: Option<FileNumber>,
 }
 
@@ -98,10 +98,10 @@ impl LogDirectory {
         Self::open(Arc::new(DiskFileSystem), path)
     }
 
-    /// The part of a log that is in one file, on the machine's file system.
+    /// Opens one file of a log, on the machine's file system.
     ///
     /// # Errors
-    /// The file is not named as one of a log.
+    /// The file's name is not that of a log file.
     pub fn of_file(path: &Path) -> Result<Self, DirectoryError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let Some(number) = FileNumber::from_name(&name) else {
@@ -118,12 +118,12 @@ impl LogDirectory {
         })
     }
 
-    /// The directory of the log files, which may differ from the path given to open.
+    /// The directory of the log files. It may be a subdirectory of the path that was opened.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Whether a mysqld wrote this file, under any name. False for unreadable or damaged files.
+    /// Returns whether a mysqld wrote this file, whatever the file's name. False for unreadable or damaged files.
     pub fn is_mysqlds_binlog(path: &Path) -> bool {
         let Ok(file) = DiskFileSystem.open_read_only(path) else {
             return false;
@@ -142,7 +142,7 @@ impl LogDirectory {
             return Ok(vec![only]);
         }
         let names = match list_if_any(&*self.fs, &self.dir) {
-            // A path to a file contains no log files either.
+            // The path names a file, which contains no log files.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => Vec::new(),
             other => other.map_err(self.io(format!("listing {}", self.dir.display())))?,
         };
@@ -160,7 +160,7 @@ impl LogDirectory {
     /// Reads the whole entry at a record's position.
     ///
     /// # Errors
-    /// It is damaged or no longer there.
+    /// The entry is damaged, or the file no longer has it.
     pub fn load(&self, record: &EntryRecord) -> Result<Entry, DirectoryError> {
         let (file, size) = self.open_raw(record.file)?;
         let window = Window::new(&file, size, Window::LOOKUP_BYTES);
@@ -230,23 +230,23 @@ impl LogDirectory {
 /// A file of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileListing {
-    /// Its number in the log.
+    /// The file's number in the log.
     pub file: FileNumber,
-    /// Its size in bytes when it was listed.
+    /// The file's size in bytes when it was listed.
     pub size: u64,
-    /// The first entry; `None` while it has none.
+    /// The first entry; `None` while the file has none.
     pub first: Option<OpId>,
-    /// The last entry; `None` while it has none.
+    /// The last entry; `None` while the file has none.
     pub last: Option<OpId>,
-    /// How many entries it has.
+    /// Number of entries in the file.
     pub entries: u64,
-    /// Seconds since the epoch of the first and the last entry that has a time.
+    /// Times of the first and the last entry with a timestamp, in seconds since the epoch.
     pub times: Option<(u32, u32)>,
     /// All GTIDs of the files before it.
     pub previous_gtids: GtidSet,
-    /// The GTIDs of its own transactions.
+    /// The GTIDs of the file's own transactions.
     pub gtids: GtidSet,
-    /// Whether it ends with a rotate entry.
+    /// Whether the file ends with a rotate entry.
     pub closed: bool,
     /// Why the list of entries ends early: an unfinished write at the end of the last file, or damage.
     pub fault: Option<Fault>,
@@ -256,7 +256,7 @@ impl LogDirectory {
     /// Lists the files from their markers and GTID events; payloads are not verified. Files purged during the call are omitted.
     ///
     /// # Errors
-    /// A file cannot be read or has no header. Damage after the header is in the listing.
+    /// A file cannot be read or has no header. Damage after the header is no error: the listing reports it.
     pub fn files(&self) -> Result<Vec<FileListing>, DirectoryError> {
         let mut listings = Vec::new();
         for number in self.numbers()? {

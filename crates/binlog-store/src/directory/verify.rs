@@ -26,8 +26,8 @@ pub struct VerifyReport {
     pub last: Option<OpId>,
     /// An unfinished write at the end: normal while the member runs, and after it crashed.
     pub unfinished: Option<Corruption>,
-    /// Damage, starting with the oldest file. In a damaged file, nothing after the first damaged entry was verified, and the next file's
-    /// header was not checked against it.
+    /// Damage, starting with the oldest file. In a damaged file, nothing after the first damaged entry was verified. The next file's header
+    /// was not checked against the damaged file.
     pub damaged: Vec<Corruption>,
 }
 
@@ -102,8 +102,8 @@ impl LogDirectory {
         Ok(report)
     }
 
-    /// Verifies every byte of a closed file, which may have a temporary path. `proceeds` receives the number of bytes read; if it returns
-    /// false, reading ends without a result.
+    /// Verifies every byte of a closed file, which may have a temporary path. `proceeds` is called with the number of bytes read. If it
+    /// returns false, reading ends without a result.
     pub(crate) fn verify_closed(
         &self,
         number: FileNumber,
@@ -179,7 +179,7 @@ const PIECE: usize = 256 << 10;
 /// One of the two compared logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The one on which [`LogDirectory::diff`] was called.
+    /// The log on which [`LogDirectory::diff`] was called.
     Left,
     /// The log given for comparison.
     Right,
@@ -188,23 +188,23 @@ pub enum Side {
 /// One difference between the files of two logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileDifference {
-    /// Only one of them has it: not yet written or already purged in the other.
+    /// Only one log has the file: the other log has not written it yet, or has purged it.
     OnlyIn {
         /// The file that only one log has.
         file: FileNumber,
         /// The log that has it.
         side: Side,
     },
-    /// One of them has fewer bytes, equal up to its end.
+    /// One log's file is shorter than the other's, and equal to it up to its end.
     Shorter {
         /// The file that both have.
         file: FileNumber,
         /// The log with fewer bytes of it.
         side: Side,
-        /// Number of bytes in both.
+        /// Number of bytes that both files have.
         common_bytes: u64,
     },
-    /// Bytes in both differ.
+    /// Both logs have the file, with different bytes.
     Differs {
         /// The file that both have.
         file: FileNumber,
@@ -267,7 +267,7 @@ impl LogDirectory {
                 return Ok(Some(FileDifference::Differs { file, offset }));
             }
             match ours.len().min(theirs.len()) {
-                // One of them was truncated in the meantime.
+                // One of the files was truncated during the comparison.
                 0 => break,
                 equal => offset += equal as u64,
             }

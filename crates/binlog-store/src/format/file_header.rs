@@ -24,17 +24,17 @@ use crate::format::marker::{Marker, MarkerKind, encode_marker};
 /// A file's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileHeader {
-    /// The file's number, as its marker says.
+    /// The file's number, as stored in the header's marker.
     pub number: FileNumber,
     /// The log's ring.
     pub ring: RingId,
     /// The entry before the file; `None` at the log's begin.
     pub before: Option<OpId>,
-    /// All GTIDs of the files before this one.
+    /// All GTIDs of the files before this file.
     pub previous_gtids: GtidSet,
     /// The canonical format description event, with a zero timestamp for comparison.
     pub format_description: Bytes,
-    /// Creation time of the file in seconds since the epoch; 0 in the first one.
+    /// Creation time of the file in seconds since the epoch; 0 in the log's first file.
     pub timestamp: u32,
     /// Offset of the first entry's marker.
     pub end: u64,
@@ -52,7 +52,7 @@ impl FileHeader {
     }
 }
 
-/// The first bytes of a file. Sets the header's end; its format description may have any timestamp.
+/// Encodes a header as the first bytes of a file, and sets the header's end. The format description may have any timestamp.
 pub(crate) fn encode_file_header(header: &mut FileHeader) -> Vec<u8> {
     let description = EventRef::new(&header.format_description).ok();
     let server_id = description.map_or(0, |event| event.header().server_id);
@@ -61,7 +61,7 @@ pub(crate) fn encode_file_header(header: &mut FileHeader) -> Vec<u8> {
         server_id,
         flags: EventFlags::NONE,
     };
-    // The format description is the entry's, with the file's timestamp.
+    // The file's format description event has the file's timestamp.
     let timed_description = with_timestamp(&header.format_description, header.timestamp);
     header.format_description = with_timestamp(&header.format_description, 0).into();
     let mut out = MAGIC.to_vec();
@@ -116,7 +116,7 @@ pub enum ContentFault {
     /// The event after a rotate entry names another file.
     #[error("the rotate event does not name {0}")]
     RotateTarget(FileNumber),
-    /// A header that came alone is not alone.
+    /// Bytes follow a header that was received without entries.
     #[error("bytes follow the header")]
     AfterHeader,
 }
@@ -149,7 +149,8 @@ impl From<TryGetError> for ContentFault {
 
 // A membership in the log: the entry's op id and its bytes.
 
-/// A membership entry. Its decoded form takes ten times as much memory, and there is one per change and file: it is decoded on demand.
+/// A membership entry. It is decoded on demand, because the decoded form takes ten times as much memory. The log keeps one for each change
+/// and each file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoggedMembership {
     pub(crate) op_id: OpId,
@@ -159,7 +160,7 @@ pub(crate) struct LoggedMembership {
 
 impl LoggedMembership {
     pub(crate) fn new(op_id: OpId, payload: &MembershipPayload) -> Self {
-        // A slice of a larger read would keep all of it in memory.
+        // A copy: a slice of a larger read would keep all of that read in memory.
         let json = Bytes::copy_from_slice(payload.json());
         Self { op_id, json }
     }
@@ -172,7 +173,7 @@ impl LoggedMembership {
         MembershipPayload::read(self.json.clone()).expect("the bytes of a payload can be read")
     }
 
-    /// In the engine's form.
+    /// The membership in the engine's form.
     pub(crate) fn stored(&self) -> StoredMembership {
         let membership = self.payload().membership().clone();
         StoredMembership::new(Some(LogId::from(self.op_id)), membership)

@@ -22,8 +22,8 @@ use raft_types::{FormatMismatch, FormatRange, FormatVersion, OpId};
 
 /// The first bytes of a marker's body.
 pub const MARKER_MAGIC: [u8; 4] = *b"WTNS";
-/// The supported layouts; the newest is written. A layout has the number of the format that introduced it. A format that leaves markers
-/// unchanged keeps their layout, so the log's bytes stay the same on all members.
+/// The supported layouts; the newest is written. A layout's number is the format that introduced it. A format that leaves markers unchanged
+/// keeps their layout, so all members still write the same bytes.
 pub const MARKER_LAYOUTS: FormatRange = FormatRange::only(FormatVersion::FIRST);
 const WRITTEN: u8 = 1;
 const _: () = assert!(WRITTEN as u32 == MARKER_LAYOUTS.newest().0);
@@ -61,12 +61,12 @@ impl MarkerKind {
         kinds.into_iter().find(|kind| *kind as u8 == code)
     }
 
-    /// True if the payload is the events after the marker, not bytes in it.
+    /// True if the payload is the events after the marker, false if it is in the marker.
     pub const fn has_events(self) -> bool {
         matches!(self, Self::Transaction)
     }
 
-    /// Its name on the command line.
+    /// The name of the kind on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FileHeader => "file-header",
@@ -89,7 +89,7 @@ pub struct Marker {
     pub payload_len: u64,
     /// CRC32C of the payload.
     pub payload_crc32c: u32,
-    /// Number of events in the payload; zero if the marker holds it.
+    /// Number of events in the payload; zero if the payload is in the marker.
     pub event_count: u32,
 }
 
@@ -122,7 +122,7 @@ pub enum MarkerError {
 }
 
 impl Marker {
-    /// The marker of an entry with its payload in the marker, or without one.
+    /// Creates a marker that contains its payload, which may be empty.
     pub fn holding(kind: MarkerKind, op_id: Option<OpId>, payload: &[u8]) -> Self {
         Self {
             kind,
@@ -150,10 +150,10 @@ impl Marker {
         body
     }
 
-    /// Decodes an ignorable event's body: the marker, and its payload if the marker holds it.
+    /// Decodes an ignorable event's body: the marker, and the payload if the marker contains it.
     ///
     /// # Errors
-    /// It is no marker, of another version, or damaged.
+    /// The event is no marker, has another version, or is damaged.
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8]), MarkerError> {
         if !body.starts_with(&MARKER_MAGIC) {
             return Err(MarkerError::NoMagic);
@@ -208,7 +208,7 @@ impl Marker {
         Ok(())
     }
 
-    /// Bytes of the events after the marker in a file: each has a CRC32, which the canonical form omits.
+    /// Bytes that the events after the marker take in a file. Each event there has a CRC32, which the canonical form omits.
     pub fn stored_payload_len(&self) -> u64 {
         if self.kind.has_events() {
             self.payload_len

@@ -1,4 +1,5 @@
-//! Preparation of an entry for a file. It is checked before any of it is written, so that a file never contains an unreadable entry.
+//! Prepares entries for a log file. The whole entry is checked before any byte of it is written, so that a file never contains an
+//! unreadable entry.
 
 use binlog_format::DecodeError;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -20,7 +21,7 @@ pub enum InvalidEntry {
     /// The payload does not consist of whole events.
     #[error("entry {0} is not a valid transaction: {1}")]
     Payload(OpId, DecodeError),
-    /// The payload differs from the one sealed at ingest.
+    /// The payload's CRC32C differs from that computed when the payload was created.
     #[error("entry {0}: {1}; it was damaged on its way")]
     Damaged(OpId, PayloadChecksumError),
     /// The payload's events are whole but not canonical.
@@ -45,7 +46,7 @@ pub enum InvalidEntry {
 #[derive(Debug, Clone)]
 pub(crate) struct PreparedEntry {
     pub(crate) op_id: OpId,
-    /// Lacks the event count for a large payload that is not checked yet.
+    /// For a large payload that is not checked yet, the event count is missing.
     marker: Marker,
     checked: bool,
     /// Timestamp and server id of the marker's event.
@@ -64,7 +65,7 @@ pub(crate) struct PreparedEntry {
 pub(crate) enum Content {
     Blank,
     Membership(LoggedMembership),
-    /// Its first event, if it was read.
+    /// A transaction, with its first event if that was read.
     Transaction(FirstEvent),
     Rotate(Rotate),
 }
@@ -79,11 +80,11 @@ impl Content {
 }
 
 impl PreparedEntry {
-    /// The entry's marker, with its events checked. The events of a large payload are checked here, by the writer, which may wait for the
-    /// disk if the payload is in a file.
+    /// Checks the events of a large payload, and returns the entry's marker. The writer calls this, because it may wait for the disk: the
+    /// payload may be in a file.
     ///
     /// # Errors
-    /// As [`prepare`]; none of the entry is written then.
+    /// As [`prepare`]; nothing of the entry is written if it fails.
     pub(crate) fn checked_marker(&self) -> Result<Marker, InvalidEntry> {
         let mut marker = self.marker;
         if !self.checked {
@@ -152,8 +153,8 @@ pub(crate) fn prepare(entry: &Entry) -> Result<PreparedEntry, InvalidEntry> {
     })
 }
 
-/// From this size on, the writer's thread checks a payload's events. Entries are prepared in the engine's loop, where reading a gigabyte
-/// would delay heartbeats, by seconds if the payload is in an uncached file.
+/// From this size in bytes on, the writer's thread checks a payload's events. Entries are prepared in the engine's loop, where reading a
+/// gigabyte would delay heartbeats, by seconds if the payload is in an uncached file.
 const CHECKED_BY_WRITER_FROM: usize = 4 << 20;
 
 fn prepare_transaction(
@@ -196,7 +197,7 @@ fn prepare_transaction(
     })
 }
 
-/// Checks that the events are whole, canonical and as sealed; returns their number.
+/// Checks that the events are whole and canonical and have this CRC32C; returns their number.
 fn check_events(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<u32, InvalidEntry> {
     // A payload damaged in memory must not be written: the file could then not be opened again.
     let found = crc32c::crc32c(events);
@@ -227,7 +228,7 @@ fn check_events(op_id: OpId, events: &Bytes, crc32c: u32) -> Result<u32, Invalid
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FirstEvent {
     pub(crate) gtid: Option<Gtid>,
-    /// Its number in the binlog file of the writing server; 0 without one.
+    /// The GTID event's sequence number, which the server that wrote it counts per binlog file; 0 without one.
     pub(crate) sequence_number: i64,
 }
 

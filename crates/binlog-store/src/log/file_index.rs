@@ -1,5 +1,5 @@
-//! The files of the log and the positions of entries: one point for every [`POINT_EVERY_BYTES`] of a file. So the log's size bounds the
-//! memory, and a lookup reads one window.
+//! The files of the log and the positions of some entries: one point for every [`POINT_EVERY_BYTES`] of a file. The memory is proportional
+//! to the log's size. A lookup reads one window of a file.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,9 +53,9 @@ pub(crate) struct LogFile {
     pub(crate) end: u64,
     /// The first entry's index, if any.
     pub(crate) first: Option<u64>,
-    /// The last entry; `None` while it has none.
+    /// The last entry; `None` while the file has none.
     pub(crate) last: Option<OpId>,
-    /// Whether it ends with a rotate entry.
+    /// Whether the file ends with a rotate entry.
     pub(crate) closed: bool,
     /// `None` for a file that has not been read since the start.
     pub(crate) points: Option<Points>,
@@ -93,7 +93,7 @@ impl LogFile {
         }
     }
 
-    /// Its last entry with its end.
+    /// The file's last entry with its end.
     pub(crate) fn durable_mark(&self) -> Option<DurableMark> {
         Some(DurableMark {
             op_id: self.last?,
@@ -116,7 +116,7 @@ impl LogFile {
     }
 }
 
-/// The position from which to read for an entry.
+/// Where to start reading a file to find an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadStart {
     pub(crate) file: FileNumber,
@@ -154,8 +154,8 @@ pub(crate) fn locate(files: &LogFiles, index: u64) -> Option<ReadStart> {
     })
 }
 
-// The end of the committed part of the files. The engine counts in indexes; a server of files counts in offsets, and an entry may be
-// committed by others before it is written here.
+// The end of the committed part of the files. The engine reports an index, but the binlog server needs a file offset. Also, the ring may
+// commit an entry before this member has written it.
 
 /// The position after an entry in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,7 +185,7 @@ impl std::fmt::Display for LogPlace {
 struct Waiting {
     index: u64,
     gtid: Option<Gtid>,
-    /// Its end position, once a file has it.
+    /// The end position of the entry; `None` until the entry is written to a file.
     end: Option<LogPlace>,
 }
 
@@ -204,7 +204,7 @@ pub(crate) struct WrittenTail {
 }
 
 impl WrittenTail {
-    /// Records an appended entry that no file has yet.
+    /// Records an appended entry that is not written to a file yet.
     pub(crate) fn append(&mut self, index: u64, gtid: Option<Gtid>) {
         self.waiting.push_back(Waiting {
             index,
@@ -243,7 +243,7 @@ impl WrittenTail {
         self.waiting.retain(|entry| entry.index < from);
     }
 
-    /// Records that the log was truncated to before the settled part, and ends at `end`.
+    /// Records that settled entries were truncated, and that the log now ends at `end`.
     pub(crate) fn cut_back(&mut self, from: u64, end: LogPlace) {
         if let Some((index, _)) = self.settled
             && index >= from

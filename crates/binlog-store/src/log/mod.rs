@@ -39,7 +39,7 @@ pub(crate) struct LogView {
     pub(crate) committed: Option<OpId>,
     /// The last durable entry.
     pub(crate) durable: Option<OpId>,
-    /// The last entry that survives a power cut. Later ones were written without a sync, which counts as durable if so configured.
+    /// The last entry that survives a power cut. Later entries were written without a sync; with `Durability::Os` they count as durable.
     pub(crate) synced: Option<OpId>,
     pub(crate) recent: RecentEntries,
     pub(crate) files: LogFiles,
@@ -47,17 +47,17 @@ pub(crate) struct LogView {
     pub(crate) terms: TermRuns,
     /// All GTIDs of the log, including the newest entries and purged ones.
     pub(crate) gtids: GtidSet,
-    /// The sequence number of the last transaction in the next entry's file; 0 if it has none.
+    /// The sequence number of the last transaction in the file that the next entry belongs to; 0 if that file has none.
     pub(crate) sequence_number: i64,
     /// The end of the committed part of the files.
     pub(crate) tail: WrittenTail,
-    /// Counts truncations: data read from a file before one may be gone.
+    /// Counts truncations. Entries that were read before a truncation may no longer be in the log.
     pub(crate) generation: u64,
     /// Why the store has stopped.
     pub(crate) failure: Option<StoreError>,
     /// The lowest index that each purge hold needs.
     pub(crate) holds: BTreeMap<u64, u64>,
-    /// Possibly acknowledged bytes were truncated, and the doubt is not resolved yet.
+    /// Set after bytes that may have been acknowledged were truncated, until the doubt is resolved.
     pub(crate) doubt: Option<DoubtedTail>,
     /// The record for the next election.
     pub(crate) elections: ElectionNotes,
@@ -67,7 +67,7 @@ pub(crate) struct LogView {
 
 /// How to read entries.
 pub(crate) enum ReadPlan {
-    /// From memory; empty if the log has no entry of the range.
+    /// The entries are in memory. Empty if the log has no entry of the range.
     Entries(Vec<Entry>),
     Disk(DiskRead),
 }
@@ -98,7 +98,7 @@ impl LogView {
         self.floor.as_ref().map(|floor| floor.op_id)
     }
 
-    /// The last entry, or the purge floor without one.
+    /// The last entry; if the log has none, the purge floor.
     pub(crate) fn last(&self) -> Option<OpId> {
         self.terms
             .bounds()
@@ -116,7 +116,7 @@ impl LogView {
         }
     }
 
-    /// Appends an entry; from now on every reader sees it.
+    /// Appends an entry; from now on all readers can read it.
     pub(crate) fn append(&mut self, entry: Entry, prepared: &PreparedEntry) {
         self.terms.push(prepared.op_id);
         match &prepared.content {
@@ -133,7 +133,7 @@ impl LogView {
         self.recent.push(entry, prepared.memory);
     }
 
-    /// The unpurged files, oldest first. A hold may keep purged ones for a reader.
+    /// The unpurged files, oldest first. Purged files that a hold keeps on disk are not included.
     pub(crate) fn unpurged_files(&self) -> impl DoubleEndedIterator<Item = &LogFile> {
         let floor = self.floor_op_id().map(|floor| floor.index);
         let purged = move |file: &&LogFile| {
@@ -143,7 +143,7 @@ impl LogView {
         self.files.iter().filter(move |file| !purged(file))
     }
 
-    /// The end of the part that is committed according to the engine or `mark`, and written here.
+    /// The end of the part that is written to this member's files and committed according to the engine or `mark`.
     pub(crate) fn committed_end(&mut self, mark: Option<OpId>) -> LogPlace {
         if let Some(committed) = mark.max(self.committed) {
             self.tail.settle(committed.index);
@@ -169,12 +169,12 @@ impl LogView {
         self.gtids_upto(None)
     }
 
-    /// The GTIDs of committed entries, whether or not written here.
+    /// The GTIDs of committed entries, whether or not this member has written them.
     pub(crate) fn gtids_committed_in_ring(&self, mark: Option<OpId>) -> GtidSet {
         self.gtids_upto(mark.max(self.committed).map(|committed| committed.index))
     }
 
-    /// The GTIDs of settled entries, and of others up to this index.
+    /// The GTIDs of settled entries, and of other entries up to this index.
     fn gtids_upto(&self, committed: Option<u64>) -> GtidSet {
         let mut gtids = self.gtids.clone();
         for gtid in self.tail.uncommitted(committed) {
@@ -183,14 +183,14 @@ impl LogView {
         gtids
     }
 
-    /// Evicts from memory what need not be there.
+    /// Removes entries from memory that need not stay there.
     pub(crate) fn evict(&mut self) {
         let index = |op_id: OpId| op_id.index;
         let (durable, committed) = (self.durable.map(index), self.committed.map(index));
         self.recent.evict(durable, committed);
     }
 
-    /// Drops the entries with an index of `from` or more, except in the files.
+    /// Drops the entries with an index of `from` or more from memory. Does not change the files.
     pub(crate) fn truncate(&mut self, from: u64) {
         self.generation += 1;
         self.terms.truncate(from);
@@ -205,7 +205,7 @@ impl LogView {
         }
     }
 
-    /// Drops the entries up to the floor, except in the files.
+    /// Drops the entries up to the floor from memory. Does not change the files.
     pub(crate) fn purge(&mut self, floor: PurgeFloor) {
         let index = floor.op_id.index;
         self.terms.purge(index);
@@ -221,7 +221,7 @@ impl LogView {
         self.floor = Some(floor);
     }
 
-    /// Drops everything, and restarts after the floor with a file of this header.
+    /// Resets the state to a log that begins after the floor with a file of this header.
     pub(crate) fn begin_at(&mut self, header: Arc<FileHeader>, floor: PurgeFloor) {
         self.generation += 1;
         self.terms.truncate(0);
@@ -237,7 +237,7 @@ impl LogView {
         self.files = [LogFile::begin(header)].into();
     }
 
-    /// Plans a read of the entries from `start` to before `end`, or the first of them that fit into `budget`.
+    /// Plans a read of the entries from `start` to before `end`. If they do not all fit into `budget`, plans only the first ones.
     pub(crate) fn plan_read(
         &self,
         start: u64,
@@ -278,8 +278,8 @@ impl LogView {
         }))
     }
 
-    /// The highest certainly committed entry: the highest one known as committed, or a later membership that another one follows. The
-    /// second membership is written only after the first is committed.
+    /// The highest entry that is certainly committed: the highest one known as committed, or a later membership entry that is followed by
+    /// another membership. A leader writes a membership only after the previous one is committed.
     pub(crate) fn settled(&self) -> Option<OpId> {
         self.committed.max(self.memberships.before_last())
     }

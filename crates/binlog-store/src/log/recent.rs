@@ -1,4 +1,5 @@
-//! The newest entries, in memory. Entries that are not yet durable stay regardless of the bound, because no file has them for a reader.
+//! The newest entries, in memory. Entries that are not yet durable stay even above the size limit, because readers cannot read them from a
+//! file.
 
 use std::collections::VecDeque;
 
@@ -34,7 +35,7 @@ impl RecentEntries {
         }
     }
 
-    /// The index of the oldest entry here.
+    /// The index of the oldest entry in memory.
     pub(crate) fn first_index(&self) -> Option<u64> {
         self.entries.front().map(Cached::index)
     }
@@ -45,7 +46,7 @@ impl RecentEntries {
         self.entries.push_back(Cached { entry, memory });
     }
 
-    /// The entries from `start` to before `end` that are here, as many as fit into `budget` bytes but at least one.
+    /// Returns the entries from `start` to before `end` that are in memory: as many as fit into `budget` bytes, but at least one.
     pub(crate) fn range(&self, start: u64, end: u64, budget: u64) -> Vec<Entry> {
         let Some(first) = self.first_index() else {
             return Vec::new();
@@ -82,8 +83,8 @@ impl RecentEntries {
         }
     }
 
-    /// Drops the oldest entries until the bound holds. Entries after `durable` stay, and so do large ones after `committed`: the engine
-    /// reads an entry again when it is committed. A large one would then be read from its file into a spill file.
+    /// Drops the oldest entries until the size limit holds. Entries after `durable` stay. Large entries after `committed` stay too, because
+    /// the engine reads an entry again when it is committed. Otherwise a large entry would be read from its file into a spill file.
     pub(crate) fn evict(&mut self, durable: Option<u64>, committed: Option<u64>) {
         while self.bytes > self.limit {
             let Some(oldest) = self.entries.front() else {
@@ -108,7 +109,7 @@ impl RecentEntries {
     }
 }
 
-// The terms of the log's entries: one run for each term, a few numbers for the whole log. Log ids are looked up here without reading an
+// The terms of the log's entries: one run for each term, a few numbers for the whole log. They return an entry's log id without reading the
 // entry.
 
 /// The runs in order, without gaps.
@@ -192,13 +193,13 @@ impl TermRuns {
 pub(crate) struct Memberships(pub(crate) Vec<LoggedMembership>);
 
 impl Memberships {
-    /// The op id of the second last one.
+    /// The op id of the second last membership.
     pub(crate) fn before_last(&self) -> Option<OpId> {
         let before = self.0.iter().rev().nth(1);
         before.map(|logged| logged.op_id)
     }
 
-    /// The last one at or before an index.
+    /// The last membership at or before an index.
     pub(crate) fn at(&self, index: u64) -> Option<&LoggedMembership> {
         self.0
             .iter()
@@ -206,12 +207,12 @@ impl Memberships {
             .find(|logged| logged.op_id.index <= index)
     }
 
-    /// Drops those with an index of `from` or more.
+    /// Drops the memberships with an index of `from` or more.
     pub(crate) fn truncate(&mut self, from: u64) {
         self.0.retain(|logged| logged.op_id.index < from);
     }
 
-    /// Drops those up to `index` except the last of them, which is in effect there.
+    /// Drops the memberships up to `index`, except the last of them: it is in effect at `index`.
     pub(crate) fn purge(&mut self, index: u64) {
         let up_to = self
             .0

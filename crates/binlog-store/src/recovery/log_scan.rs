@@ -29,7 +29,7 @@ pub(super) struct ScannedLog {
     pub(super) terms: TermRuns,
     pub(super) memberships: Memberships,
     pub(super) gtids: GtidSet,
-    /// The sequence number of the last transaction in the last file; 0 if it has none, or ends with a rotate entry.
+    /// The sequence number of the last transaction in the last file; 0 if that file has no transaction, or ends with a rotate entry.
     pub(super) sequence_number: i64,
     pub(super) written: WrittenTail,
     pub(super) tail: TailState,
@@ -39,7 +39,7 @@ pub(super) struct ScannedLog {
     pub(super) tail_fault: Option<(FileNumber, Fault)>,
     pub(super) verified_entries: u64,
     pub(super) verified_bytes: u64,
-    /// This closed file and all before it were verified, now or earlier.
+    /// This closed file and all earlier ones were verified, now or at an earlier start.
     pub(super) verified: Option<VerifiedMark>,
 }
 
@@ -100,13 +100,13 @@ pub(super) fn scan_log(
                 scan.step_over(file, header, next)?
             }
             (Ok(header), next) => scan.whole_file(file, header, next)?,
-            // Only the last file, as the survey has checked.
+            // Only the last file can lack a header: the survey has checked that.
             (Err(fault), _) => scan.half_made(file.number, fault),
         }
     }
     scan.log.verified = match whole_from <= unverified {
         true => last_closed(&survey.files, survey.saved.committed),
-        // The mark still holds, unless it names none of the files.
+        // The stored mark stays valid if it matches one of the files.
         false => (survey.saved.scrub.verified).filter(|_| unverified > 0),
     };
     Ok(scan.log)
@@ -115,7 +115,8 @@ pub(super) fn scan_log(
 /// The most bytes that a start reads in addition to the recent files.
 const NEW_BYTES: u64 = 4 << 30;
 
-/// The first unverified file. A mark that names another file than the present one is invalid, because the log was truncated or restarts.
+/// Returns the position of the first unverified file. If the mark does not match the present file, no file counts as verified: the log was
+/// truncated or restarted.
 fn first_unverified(files: &[SurveyedFile], mark: Option<VerifiedMark>) -> usize {
     let Some(mark) = mark else { return 0 };
     let next = files.iter().position(|file| file.number > mark.file);
@@ -124,13 +125,13 @@ fn first_unverified(files: &[SurveyedFile], mark: Option<VerifiedMark>) -> usize
         .unwrap_or(0)
 }
 
-/// The first file read in full if recent and new ones are.
+/// With `VerifyAtStart::New`, the position of the first file that is read in full.
 fn first_new(files: &[SurveyedFile], unverified: usize, recent: usize) -> usize {
     let new = files.get(unverified..recent).unwrap_or_default();
     recent - fitting(new.iter().rev().map(|file| file.size), NEW_BYTES)
 }
 
-/// How many of these, starting with the first, have at most this many bytes in total.
+/// Returns how many sizes, starting with the first, have a total of at most `most` bytes.
 fn fitting(sizes: impl Iterator<Item = u64>, most: u64) -> usize {
     let together = sizes.scan(0_u64, |bytes, size| {
         *bytes += size;
@@ -139,7 +140,7 @@ fn fitting(sizes: impl Iterator<Item = u64>, most: u64) -> usize {
     together.take_while(|bytes| *bytes <= most).count()
 }
 
-/// The last closed file whose entries are all committed.
+/// The last closed file of which all entries are committed.
 fn last_closed(files: &[SurveyedFile], committed: Option<OpId>) -> Option<VerifiedMark> {
     let marks = files.windows(2).rev().filter_map(|pair| {
         let last = pair[1].header.as_ref().ok()?.before?;
@@ -153,7 +154,8 @@ fn last_closed(files: &[SurveyedFile], committed: Option<OpId>) -> Option<Verifi
     committed.next()
 }
 
-/// The first file read in full if only recent ones are: the file of the last committed entry, or the second last.
+/// With `VerifyAtStart::Recent`, the position of the first file that is read in full: the file of the last committed entry, or the second
+/// last file.
 fn first_recent(files: &[SurveyedFile], committed: Option<OpId>) -> usize {
     let begins_after = |file: &SurveyedFile| {
         let before = file.header.as_ref().ok().and_then(|header| header.before);
@@ -167,7 +169,7 @@ fn first_recent(files: &[SurveyedFile], committed: Option<OpId>) -> usize {
 }
 
 impl LogScan<'_> {
-    /// Takes a closed file's bounds from its header and the next one's.
+    /// Skips a closed file: takes its first and last entry from its header and the next file's header.
     fn step_over(
         &mut self,
         file: &SurveyedFile,
@@ -185,7 +187,7 @@ impl LogScan<'_> {
                 log_file.first = Some(before.index + 1);
                 log_file.last = Some(last);
             }
-            // The term changes inside, or the first index is unknown: read the markers.
+            // The term changes within the file, or the first index is unknown: read the markers.
             _ => {
                 let open = open_file(self.fs, self.dir, file.number)?;
                 let mut scanner = EntryScanner::of_file(&open, file.size, header);
@@ -315,8 +317,8 @@ impl LogScan<'_> {
         }
     }
 
-    /// The last file has no good header and no entries. It was being created after a rotate entry, or after a purge floor beyond the log's
-    /// end. Anything else is a fault.
+    /// Classifies a last file without a good header and without entries. It was being created after a rotate entry, or after a purge floor
+    /// beyond the log's end. In any other case the header is a fault.
     fn half_made(&mut self, number: FileNumber, header_fault: &Fault) {
         let first_of_all = self.log.files.back().is_none();
         let rotated = self.log.rotate.is_some() && self.log.tail_fault.is_none();
@@ -335,10 +337,10 @@ impl LogScan<'_> {
 
     /// Classifies the tail from a fault in the last file.
     ///
-    /// Every tail except [`TailState::Garbage`] was never acknowledged: acknowledged entries were synced, including the file's length. If
-    /// the file ends before the end of an announced entry, the write was unfinished. The announcement is an event's header whose size and
-    /// end position agree, or a marker with a valid checksum. Also, an entry ends with a checksum, never in zeros: if the file does, its
-    /// length had reached the disk but its bytes had not.
+    /// Only [`TailState::Garbage`] can have been acknowledged: acknowledged entries were synced, including the file's length. Two signs
+    /// prove that a write was unfinished. First, the file ends before the end of an announced entry. An announcement is an event header
+    /// whose size and end position agree, or a marker with a valid checksum. Second, the file ends in zeros, although an entry ends with a
+    /// checksum. Then the file's length had reached the disk, but not its bytes.
     fn classify(
         &self,
         file: &SurveyedFile,
@@ -370,7 +372,7 @@ impl LogScan<'_> {
     }
 }
 
-/// Whether the last bytes of the file, the position of an entry's checksum, are zeros.
+/// Returns whether the file's last four bytes, where an entry has its checksum, are zeros.
 fn ends_in_zeros(file: &Arc<dyn StorageFile>, end: u64) -> Result<bool, ScanError> {
     let checksum = binlog_format::checksum::CHECKSUM_LEN as u64;
     is_zero(file, end.saturating_sub(checksum), end)

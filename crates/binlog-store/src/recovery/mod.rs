@@ -1,5 +1,5 @@
-//! Recovery of a log after a crash. First the whole state is read without changes (`survey`, `log_scan`). Then a table decides
-//! (`recovery_cases`, `index_cases`), and the decision is carried out (`repair`). A crash in any step leaves one of the table's cases.
+//! Recovery of a log after a crash. First the whole state is read without changes (`survey`, `log_scan`). Then two tables in
+//! `recovery_cases` decide what to do, and `repair` does it. A crash during any step leaves a state that is in the tables.
 
 mod log_scan;
 mod recovery_cases;
@@ -209,7 +209,7 @@ struct Ending {
     run: Option<UnsyncedRun>,
 }
 
-/// Carries out the last repairs, which change the scanned log only by a new last file.
+/// Carries out the last repairs. They do not change `log`, except that they may add a new last file.
 fn finish(
     repair: &Repair<'_>,
     mut survey: Survey,
@@ -219,7 +219,7 @@ fn finish(
 ) -> Result<Recovered, OpenError> {
     let mut saved = std::mem::take(&mut survey.saved);
     let found = DoubtedTail::of_term(saved.vote.map_or(0, |vote| vote.leader_id.term));
-    // An existing doubt stays.
+    // An earlier doubt stays.
     let doubt = saved.doubt.map_or(found, |known| known.and(found));
     let mut cut = settle_last_file(repair, &survey.files, &mut saved, &log, &ending, doubt)?;
     let mut made_file = None;
@@ -247,7 +247,8 @@ fn finish(
         let noted = repair.hard.put(SCRUB, Some(&saved.scrub));
         noted.map_err(OpenError::io("storing which files were verified"))?;
     }
-    // After the doubt, whose evidence it would otherwise remove, and after the sync of the present entries. Before the first entry.
+    // Written after the doubt, because the old record is the evidence for the doubt. Also written after the present entries are synced, and
+    // before the first new entry.
     if saved.unsynced != ending.run {
         let noted = repair.hard.put(UNSYNCED, ending.run.as_ref());
         noted.map_err(OpenError::io("storing how the log is written"))?;
@@ -276,7 +277,7 @@ fn finish(
     Ok((saved, log, report))
 }
 
-/// Records a doubt if there is one, then makes the last file durable up to its last complete entry, without what follows that.
+/// Records a doubt if there is one. Then truncates the last file after its last complete entry, and makes the file durable.
 fn settle_last_file(
     repair: &Repair<'_>,
     files: &[SurveyedFile],
@@ -300,11 +301,12 @@ fn settle_last_file(
         .durable
         .filter(|mark| mark.file == number && mark.end <= end);
     repair.settle_tail(number, known.map_or(0, |mark| mark.end), end)?;
-    // Present entries count as durable from now on, including a membership whose acknowledgement a stop prevented.
+    // From now on, present entries count as durable. This includes a membership that was written but not acknowledged before the member
+    // stopped.
     let newest = log.memberships.0.last().map(|membership| membership.op_id);
     let unmarked = newest.map(|id| id.index) > saved.durable.map(|mark| mark.op_id.index);
     if let Some(mark) = last.durable_mark().filter(|_| unmarked) {
-        // As the writer does for its own; durable with `note_in_use`.
+        // The writer does the same for memberships that it writes. `note_in_use` makes the mark durable.
         let noted = repair.hard.put(DURABLE, Some(&mark));
         noted.map_err(OpenError::io("storing that a membership is durable"))?;
         saved.durable = Some(mark);
@@ -378,7 +380,7 @@ fn start(
         })
     });
     let mut writer = LogWriter::new(log.clone(), purger, waiting, state);
-    // A purge may have been interrupted between its floor and its files.
+    // A purge may have been interrupted after its floor was stored and before its files were removed.
     writer.catch_up();
     let writer = Arc::new(Mutex::new(writer));
     let mut thread = None;
@@ -406,8 +408,8 @@ fn start(
 }
 
 fn log_view(saved: SavedState, log: ScannedLog, cache_bytes: u64) -> LogView {
-    // Only committed entries are purged, and the stored committed op id is a hint that may be older. Without this, the engine would start
-    // before the first present entry.
+    // Only committed entries are purged, but the stored committed op id is a hint that may be older than the floor. If the floor were not
+    // included here, the engine would start before the first present entry.
     let floor = saved.floor.as_ref().map(|floor| floor.op_id);
     let known = saved.committed.into_iter().chain(floor);
     let committed = known.max_by_key(|op_id| op_id.index);
@@ -450,7 +452,7 @@ pub struct TailCut {
     pub offset: u64,
     /// Number of truncated bytes.
     pub bytes: u64,
-    /// Whether a part of them may have been acknowledged.
+    /// Whether some of the truncated bytes may have been acknowledged.
     pub doubted: bool,
 }
 

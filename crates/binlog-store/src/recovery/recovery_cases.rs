@@ -17,20 +17,20 @@ pub enum TailState {
     NoFiles,
     /// The last file ends after a complete entry, or after its header.
     Clean,
-    /// It ends within the header of a marker's event.
+    /// The last file ends within the header of a marker's event.
     TornHeader,
-    /// It ends within a marker.
+    /// The last file ends within a marker.
     TornMarker,
-    /// It ends after a marker, before its payload.
+    /// The last file ends after a marker, before its payload.
     PayloadMissing,
-    /// It ends within a payload.
+    /// The last file ends within a payload.
     TornPayload,
     /// Only zeros follow the last complete entry.
     ZeroFilled,
     /// The start of an entry follows the last complete one, and the file ends in zeros.
     EndsInZeros,
-    /// Bytes that are no entry follow the last complete one, with no entry after them and the length of a complete one. An unfinished write
-    /// and a damaged acknowledged entry are indistinguishable.
+    /// Invalid bytes follow the last complete entry: the file does not end too early, and no complete entry follows. An unfinished write
+    /// and a damaged acknowledged entry are indistinguishable here.
     Garbage,
     /// There is damage before a complete entry, or a gap, or bytes after a rotate event.
     Damage,
@@ -63,7 +63,7 @@ impl TailState {
 pub enum MetaState {
     /// The log is to restart with another member's file.
     StartingOver,
-    /// It has no record of a log, or records a log in creation although the log has entries.
+    /// The hard state has no record of a log, or records a log in creation although the log has entries.
     Missing,
     /// The log was being created when the member stopped; it has no entries.
     Creating,
@@ -71,7 +71,7 @@ pub enum MetaState {
     VoteOlder,
     /// An entry after the log's end was committed.
     CommittedBeyondEnd,
-    /// The log has another entry than the committed one at its index.
+    /// At the index of the committed entry, the log has a different entry.
     CommittedDiffers,
     /// An entry after the log's end was durable.
     DurableBeyondEnd,
@@ -81,7 +81,7 @@ pub enum MetaState {
     FloorInside,
     /// The stored vote is of a later term than the last entry.
     VoteNewer,
-    /// None of the other states: hard state and log match.
+    /// None of the other states applies: hard state and log match.
     Agrees,
 }
 
@@ -111,14 +111,14 @@ pub enum Verdict {
     Open,
     /// Truncate the last file after its last complete entry.
     CutTail,
-    /// The same, but first record that the truncated bytes may have been acknowledged. The member then takes part in no election until the
-    /// others have reported the ends of their logs.
+    /// Truncates the last file as [`Self::CutTail`] does, but first records that the truncated bytes may have been acknowledged. The member
+    /// then takes part in no election until the other members have reported the ends of their logs.
     CutDoubtedTail,
-    /// Create the next file, replacing any part of it.
+    /// Create the next file, replacing any incomplete one.
     MakeNextFile,
-    /// Begin a new file after the purge floor; remove the others.
+    /// Begin a new file after the purge floor; remove the other files.
     BeginBehindFloor,
-    /// Restart the log with the file in the hard state; remove all others.
+    /// Restart the log with the file whose header is in the hard state; remove all other files.
     StartOver,
     /// Do not open: all files are missing.
     RefuseLogMissing,
@@ -126,7 +126,7 @@ pub enum Verdict {
     RefuseMetaMissing,
     /// Do not open: damage before valid entries.
     RefuseDamage,
-    /// Do not open: the vote is an old one.
+    /// Do not open: the stored vote is older than the log.
     RefuseVoteOlder,
     /// Do not open: entries are missing.
     RefuseEntriesMissing,
@@ -137,7 +137,7 @@ pub enum Verdict {
 /// A row of the table.
 #[derive(Debug)]
 pub struct RecoveryCase {
-    /// Its name in reports and tests.
+    /// Name of the row in reports and tests.
     pub name: &'static str,
     /// The matching tail states.
     pub tails: &'static [TailState],
@@ -195,19 +195,19 @@ pub fn judge(tail: TailState, meta: MetaState) -> &'static RecoveryCase {
         .expect("every combination is in the table")
 }
 
-// The state of the index file compared with the present files. The index is derived from the files, so it is rewritten if it differs; but a
-// listed file that is missing was lost.
+// Compares the index file with the present files. The index is derived from the files, so it is rewritten if it differs. But if the index
+// lists a file that is missing, that file was lost.
 
 /// The index compared with the files of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexState {
-    /// It names exactly the files of the log.
+    /// The index names exactly the files of the log.
     Agrees,
     /// The index file is missing.
     Missing,
     /// The index file is not a list of file names.
     Damaged,
-    /// It lacks a file of the log, or still lists a purged one.
+    /// The index lacks a file of the log, or still lists a purged one.
     Stale,
 }
 
@@ -215,7 +215,7 @@ impl IndexState {
     /// Every state, for tests.
     pub const ALL: [Self; 4] = [Self::Agrees, Self::Missing, Self::Damaged, Self::Stale];
 
-    /// Its name in reports and tests.
+    /// Name of the state in reports and tests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Agrees => "index agrees",
@@ -229,7 +229,7 @@ impl IndexState {
 /// Compares the index with the log's files.
 ///
 /// # Errors
-/// The required file that it names, and that is missing.
+/// A required file that the index names is missing; the error is its number.
 pub(super) fn index_state(
     index: Option<&Option<Vec<FileNumber>>>,
     log: &[FileNumber],
@@ -248,17 +248,17 @@ pub(super) fn index_state(
     }
 }
 
-// The state of a log that was written without sync, from its record ([`UnsyncedRun`]) and the machine's boot at that time. The end of the
-// log does not show it: a file system usually loses a tail at the end of a write, which ends an entry.
+// Determines whether a log that was written without sync may lack entries. The run's record ([`UnsyncedRun`]) names the machine's boot. The
+// log's end does not show a loss: a file system usually loses whole writes, so the log still ends with a complete entry.
 
 /// The state, at the next start, of entries that were acknowledged without a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unsynced {
-    /// There were none on record, or they were synced when the log was closed.
+    /// No such entries are on record, or they were synced when the log was closed.
     NotNoted,
-    /// The machine has not restarted: data written to its operating system is present.
+    /// The machine has not restarted, so data written to its operating system is present.
     AllThere,
-    /// Some may be missing.
+    /// Some of the entries may be missing.
     MayBeMissing,
 }
 
@@ -272,14 +272,14 @@ impl Unsynced {
         }
     }
 
-    /// Whether the state leaves a doubt for a log with this end. A log that never began had acknowledged nothing: its first entry is a
-    /// membership, which is always synced.
+    /// Returns whether the state leaves a doubt for a log with this end. A log without entries had acknowledged nothing: its first entry is
+    /// a membership, which is always synced.
     pub(super) fn leaves_a_doubt(self, end: Option<OpId>) -> bool {
         self == Self::MayBeMissing && end.is_some()
     }
 
-    /// Adjusts the table's verdict about a torn tail, which relies on the file's length: without sync, the length does not show what was
-    /// acknowledged. Logs of versions without a record use the current configuration.
+    /// Adjusts the table's verdict about a torn tail. The table relies on the file's length, which without sync does not show what was
+    /// acknowledged. For logs of older versions, which have no record, the current configuration decides.
     pub(super) fn judge_tail(
         self,
         verdict: Verdict,
@@ -298,7 +298,7 @@ impl Unsynced {
     }
 }
 
-/// Identifies the machine's current boot: memory not written to a disk is lost between two boots. `None` if the system does not provide it.
+/// Identifies the machine's current boot: data that is only in memory is lost between two boots. `None` if the system does not provide it.
 pub fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let id = id.trim();

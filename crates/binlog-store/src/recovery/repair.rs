@@ -1,4 +1,4 @@
-//! Carries out a verdict. Every step leaves a state in the table.
+//! Carries out a verdict. A crash after any step leaves a state that the recovery table covers.
 
 use std::io;
 use std::path::Path;
@@ -29,7 +29,8 @@ pub(super) struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// Creates the first file. Its creation is recorded first, so a hard state without a record is known to be lost, not new.
+    /// Creates the first file. First records its creation in the hard state. So if files exist without such a record, the hard state was
+    /// lost.
     pub(super) fn create_log(&self) -> Result<(), OpenError> {
         let create = || -> io::Result<()> {
             let record = self.record(LogStage::Creating);
@@ -52,8 +53,8 @@ impl Repair<'_> {
         create().map_err(OpenError::io("making the first log file"))
     }
 
-    /// Durably records that acknowledged entries may be missing, or will be after a truncation. Written before the truncation: after a
-    /// crash in between, the bytes are found again; after a later crash, the record is found.
+    /// Durably records that acknowledged entries may be missing, or will be after a truncation. The record is written before the
+    /// truncation. After a crash in between, the next start finds the bytes again; after a later crash, it finds the record.
     pub(super) fn note_doubt(&self, doubt: &DoubtedTail) -> Result<(), OpenError> {
         let noted = self.hard.store(DOUBT, Some(doubt));
         noted.map_err(OpenError::io(
@@ -61,8 +62,8 @@ impl Repair<'_> {
         ))
     }
 
-    /// Creates the file that follows the rotate entry at the log's end, over its `half_made` bytes, if any. Records `doubt` if they exceed
-    /// a header: entries may have followed it.
+    /// Creates the file that follows the rotate entry at the log's end, replacing its `half_made` bytes, if any. If these are more than a
+    /// header, records `doubt`: entries may have followed the header.
     pub(super) fn make_next_file(
         &self,
         log: &mut ScannedLog,
@@ -116,12 +117,12 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Completes a recorded restart: the log begins with the file of this header, and has no other.
+    /// Completes a recorded restart: afterwards the log begins with the file of this header, and has no other file.
     pub(super) fn start_over(&self, header: Option<Bytes>) -> Result<(), OpenError> {
         let noted = header.unwrap_or_default();
         let complete = || -> io::Result<()> {
             let start = scan_noted_start(noted)?;
-            // Earlier writes no longer count, whatever part of them is missing.
+            // The restart replaces everything that was written before, so missing parts of it do not matter.
             self.hard.put(UNSYNCED, None)?;
             start_over(self.fs, self.dir, self.hard, &start)?;
             Ok(())
@@ -129,8 +130,8 @@ impl Repair<'_> {
         complete().map_err(OpenError::io("letting the log begin with a later file"))
     }
 
-    /// Makes the last file durable up to `end`, whatever its history. Data written before a failed sync may be readable but not on the
-    /// disk; only rewriting guarantees it. Data before `durable_to` is known to be durable.
+    /// Makes the last file durable up to `end`. Data after `durable_to` is rewritten: if it was written before a failed sync, it may be
+    /// readable but not on the disk.
     pub(super) fn settle_tail(
         &self,
         number: FileNumber,
@@ -164,7 +165,7 @@ impl Repair<'_> {
             for name in leftovers.chain(survey.unfinished.iter().cloned()) {
                 self.fs.remove(&self.dir.join(name))?;
             }
-            // Existing names may not have been durable.
+            // The present names may not be durable yet.
             self.fs.sync_dir(self.dir)
         };
         tidy().map_err(OpenError::io("tidying the log directory"))
@@ -177,7 +178,7 @@ impl Repair<'_> {
             if saved.log.is_none_or(|log| log.stage != LogStage::InUse) {
                 self.hard.put(LOG, Some(&record))?;
             }
-            // Values read from the hard state count from now on, so they must be durable.
+            // From now on the member relies on the values read from the hard state, so they must be durable.
             self.hard.meta.flush()
         };
         note().map_err(OpenError::io("storing that the log is in use"))

@@ -17,7 +17,7 @@ use crate::scrub::UNFINISHED;
 /// The largest accepted index: a hundred thousand files.
 const MAX_INDEX_BYTES: u64 = 4 << 20;
 
-/// A log file and its header. It is not kept open: a log may have more files than a process may open.
+/// A log file and its header. The file is not kept open: a log may have more files than a process may open.
 pub(super) struct SurveyedFile {
     pub(super) number: FileNumber,
     pub(super) size: u64,
@@ -66,7 +66,7 @@ pub(super) fn survey(
     let names = list_if_any(fs, dir);
     let mut names = names.map_err(OpenError::io(format!("listing {}", dir.display())))?;
     if saved.start.is_some() {
-        // All files will be removed, whatever they are.
+        // All files will be removed, so their content does not matter.
         names.clear();
     }
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
@@ -104,8 +104,8 @@ pub(super) fn survey(
     })
 }
 
-/// The headers of all files stay in memory. GTIDs that a file's previous GTIDs share with those of the preceding file are stored once; a
-/// server that no longer writes shares all.
+/// Reads the header of a file. The headers of all files stay in memory. So the parts of the previous GTIDs that are equal to the preceding
+/// file's are stored only once.
 fn survey_file(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -165,7 +165,7 @@ fn check_chain(
             None => first.number == FileNumber::FIRST,
             Some(before) => floor.is_some_and(|floor| before.index <= floor.index),
         },
-        // The stage shows whether it ever had one.
+        // The recorded stage shows whether the first file ever had a complete header.
         Err(_) => stage == Some(LogStage::Creating),
     };
     if complete {

@@ -29,9 +29,9 @@ const MAX_FIRST_EVENT_BYTES: usize = 1 << 20;
 /// How much of an entry is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Only its marker; the payload is skipped.
+    /// Only the entry's marker; the payload is skipped.
     Marker,
-    /// Its marker and the first event.
+    /// The entry's marker and the first event of the payload.
     FirstEvent,
     /// Every byte, with all checksums.
     Full,
@@ -46,7 +46,7 @@ pub(crate) struct Scanned {
     pub(crate) op_id: OpId,
     pub(crate) marker: Marker,
     pub(crate) timestamp: u32,
-    /// A transaction's first event is not read at [`Depth::Marker`].
+    /// The entry's content. At [`Depth::Marker`], a transaction's first event is not read.
     pub(crate) content: Content,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct FileState {
     pub(crate) last: Option<OpId>,
     pub(crate) before: Option<OpId>,
     pub(crate) gtids: GtidSet,
-    /// The sequence number of the last transaction in the next entry's file; 0 if it has none.
+    /// The sequence number of the last transaction in the file that the next entry belongs to; 0 if that file has none.
     pub(crate) sequence_number: i64,
     pub(crate) membership: Option<LoggedMembership>,
     /// The rotate entry, which is the last one.
@@ -99,7 +99,7 @@ impl FileState {
         self.rotate.is_none().then_some(fault)
     }
 
-    /// The fault of the next file if its header does not follow from the log before it.
+    /// The fault of the next file if its header does not match the log before it.
     pub(crate) fn fault_of_next(&self, next: &FileHeader) -> Option<Fault> {
         let rotate = self.rotate.as_ref()?;
         let what = if next.before != self.last.or(self.before) {
@@ -126,7 +126,7 @@ pub(crate) struct EntryScanner {
     offset: u64,
     last: Option<OpId>,
     rotated: bool,
-    /// The folder for large payloads of entries that are read in full; in memory without one.
+    /// The folder for large payloads of entries that are read in full; without a folder they stay in memory.
     pub(crate) spill: SpillFolder,
 }
 
@@ -166,7 +166,7 @@ impl EntryScanner {
             .map_err(|error| error.in_entry(begin))
     }
 
-    /// The next entry with its payload; `None` at the file's end. Uses the payload's size in memory, unless the payload is in a file.
+    /// The next entry with its payload; `None` at the file's end. The payload takes its size in memory, unless it is spilled to a file.
     pub(crate) fn next_entry(&mut self) -> Result<Option<(Scanned, Entry)>, ScanError> {
         let begin = self.offset;
         let mut payload = SpillingBytes::begin(&self.spill, 0);
@@ -312,7 +312,7 @@ impl EntryScanner {
         let mut first = FirstEvent::default();
         let (mut offset, mut length, mut checksum) = (begin, 0_u64, 0_u32);
         if let Some(buffer) = &mut payload {
-            // At most the rest of the file: the marker's size is not trusted for the allocation.
+            // Allocates at most the size of the rest of the file, because the marker's size may be damaged.
             let at_most = marker
                 .payload_len
                 .min(self.window.end.saturating_sub(begin));
@@ -387,8 +387,8 @@ impl EntryScanner {
 
 // Searches for entries after the event boundaries are lost.
 
-/// The first complete, valid entry that begins after `offset`, at any position: it distinguishes damage in the middle from a torn tail.
-/// `end` is the file's end.
+/// Finds the first complete, valid entry that begins after `offset`, at any position. `end` is the file's end. If there is such an entry, a
+/// fault before it is damage and not a torn tail.
 pub(crate) fn find_entry_after(
     file: &Arc<dyn StorageFile>,
     end: u64,
@@ -434,7 +434,7 @@ mod tests {
     use crate::format::encode_marker;
     use crate::scan::header_scan::InMemory;
 
-    /// Blank entries, the first of which follows this many bytes.
+    /// Returns `before` bytes that are followed by blank entries.
     fn blanks(before: usize, ids: &[(u64, u64)]) -> Vec<u8> {
         let mut bytes = vec![0; before];
         for (term, index) in ids {
@@ -495,7 +495,7 @@ mod tests {
         receiver.recv_timeout(Duration::from_secs(20)).unwrap();
     }
 
-    /// Wherever in the window they begin, and whatever precedes them.
+    /// Checks that entries are found at any position in the window, and after any bytes.
     fn finds_entries() {
         let window = Window::LOOKUP_BYTES;
         let near = |bytes: usize| bytes - 70..bytes + 30;
@@ -508,7 +508,7 @@ mod tests {
             assert_eq!(place(find(before as u64 - 1)), expected, "{before}");
             assert_eq!(place(find(before as u64)), None, "{before}");
         }
-        // The bytes of a false marker and of a damaged one, before a complete one.
+        // A false marker and a damaged one come before a complete one.
         let mut bytes = blanks(40, &[(1, 5), (1, 6)]);
         bytes[20..24].copy_from_slice(&MARKER_MAGIC);
         bytes[40 + HEADER_LEN + 9] ^= 1;

@@ -1,4 +1,4 @@
-//! One event of a file, verified in pieces, so that a large one takes no more memory than the window.
+//! Reads one event of a file and verifies it in pieces, so that a large event takes no more memory than the window.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) fn event_header(
         };
         return Err(fault(offset, FaultKind::Event(error)));
     }
-    // The size and the end position are redundant: until they agree, the size is no evidence of the file's end.
+    // If the size and the end position disagree, the size may be damaged: it does not prove that the file ends too early.
     let event_end = (offset + needed) as u32;
     if header.log_pos != event_end {
         let (found, expected) = (header.log_pos, event_end);
@@ -150,7 +150,7 @@ pub(crate) fn fault(offset: u64, kind: FaultKind) -> ScanError {
 
 // A window of bounded size over a file that is read sequentially.
 
-/// Reads ahead so that small events do not need a call each. Its memory is bounded by the size given at creation, whatever is requested.
+/// Reads ahead, so that small events do not each need a call. The size given at creation bounds the memory, whatever is requested.
 pub(crate) struct Window {
     file: Arc<dyn StorageFile>,
     /// The end of the file for this reader.
@@ -282,7 +282,7 @@ mod tests {
         for there in 19..needed {
             let bytes = &bytes[..(OFFSET + there) as usize];
             let read = read_event(&mut window(bytes, end, 64), OFFSET, &header, &mut |_| {});
-            // Within the checksum, the number of available bytes is not reported.
+            // If the file ends within the checksum, the number of available bytes is not reported.
             let available = match there >= needed - 4 {
                 true => needed - 1,
                 false => there,

@@ -1,4 +1,4 @@
-//! Reads a file's header, of a file or from another member.
+//! Reads a log file's header, from the file or as received from another member.
 
 use std::io;
 use std::sync::Arc;
@@ -127,8 +127,8 @@ impl StorageFile for InMemory {
     }
 }
 
-/// Whether a mysqld wrote the file: its part before the first transaction is complete, and is not a member log's. Errors are no evidence of
-/// the writer.
+/// Returns true if a mysqld wrote the file: its part before the first transaction is complete, and does not belong to a member's log.
+/// Returns false on errors, which prove nothing about the writer.
 fn mysqld_wrote(window: &mut Window) -> Result<bool, ScanError> {
     let mut offset = MAGIC.len() as u64;
     let magic = window.bytes(0, MAGIC.len())?;
@@ -182,7 +182,7 @@ fn expect(
 
 // A file start from another member, with its decoded header.
 
-/// A start with which a log can begin.
+/// A file start with which a log can begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReceivedStart {
     /// The last entry before the file.
@@ -194,7 +194,7 @@ pub(crate) struct ReceivedStart {
 
 // Reads a file start from another member or from the hard state.
 
-/// Reads a start from another member and verifies its checksums.
+/// Decodes a file start from another member and verifies its checksums.
 pub(crate) fn scan_start(start: &FileStart, own: RingId) -> io::Result<ReceivedStart> {
     let header = scan_header_bytes(&start.header).map_err(unusable)?;
     let (found, expected) = (header.ring, own);
@@ -214,7 +214,7 @@ pub(crate) fn scan_start(start: &FileStart, own: RingId) -> io::Result<ReceivedS
     Err(unusable(fault(0, kind)))
 }
 
-/// Reads the start in the hard state, which was checked before it was recorded.
+/// Decodes the file start in the hard state, which was checked before it was recorded.
 pub(crate) fn scan_noted_start(bytes: Bytes) -> io::Result<ReceivedStart> {
     let header = scan_header_bytes(&bytes).map_err(unusable)?;
     let Some(before) = header.before else {
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn header_faults_are_reported_with_their_offset() {
         for which in 0..3 {
-            // Its checksum is correct, but its content is invalid.
+            // The event's checksum is correct, but its content is invalid.
             let mut cut = events();
             let (header, _) = cut[which].split_at(binlog_format::event::HEADER_LEN);
             let mut short = [header, &[1]].concat();
@@ -350,7 +350,7 @@ mod tests {
         let whole = std::fs::read(GOLDEN).unwrap();
         let kind = |bytes: &[u8]| read(bytes, NUMBER).unwrap_err().kind;
         assert_eq!(kind(&whole), FaultKind::MysqldsOwn);
-        // A server that has just created the file: it ends after the previous GTIDs.
+        // A mysqld has just created the file: it ends after the previous GTIDs.
         assert_eq!(kind(&whole[..491]), FaultKind::MysqldsOwn);
         assert_ne!(kind(&whole[..490]), FaultKind::MysqldsOwn);
         assert_eq!(kind(&ENCRYPTED_MAGIC), FaultKind::MysqldsOwn);

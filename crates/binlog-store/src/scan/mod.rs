@@ -74,7 +74,7 @@ pub enum FaultKind {
     /// The marker cannot be read.
     #[error("the marker cannot be read: {0}")]
     Marker(MarkerError),
-    /// The payload differs from the one sealed at ingest.
+    /// The payload's CRC32C differs from that computed when the payload was created.
     #[error("entry {0}: {1}")]
     Payload(OpId, PayloadChecksumError),
     /// The payload's events do not have the length in the marker.
@@ -112,7 +112,7 @@ pub enum FaultKind {
         /// The ring of the opened log.
         expected: RingId,
     },
-    /// The header does not follow from the previous files.
+    /// The header does not match the previous files.
     #[error("the header's {0} are not those that follow from the file before")]
     WrongHeader(&'static str),
     /// A part of a marker's payload cannot be read.
@@ -121,7 +121,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Whether the file ends too early.
+    /// True if the fault is that the file ends too early.
     pub fn is_cut_off(&self) -> bool {
         matches!(
             self,
@@ -143,7 +143,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault at an offset, where an entry begins as far as known.
+    /// A fault at an offset at which an entry begins, as far as is known.
     pub(crate) fn at(offset: u64, kind: FaultKind) -> Self {
         Self {
             offset,
@@ -152,7 +152,7 @@ impl Fault {
         }
     }
 
-    /// A header that does not follow from the log before it.
+    /// A header that does not match the log before it.
     pub(crate) fn wrong_header(what: &'static str) -> Self {
         Self::at(0, FaultKind::WrongHeader(what))
     }
@@ -177,7 +177,7 @@ pub(crate) enum ScanError {
 }
 
 impl ScanError {
-    /// The same fault, within the entry that begins at `entry_offset`.
+    /// Returns the fault with `entry_offset` as the start of the faulty entry.
     pub(crate) fn in_entry(self, entry_offset: u64) -> Self {
         match self {
             Self::Fault(fault) => Self::Fault(Fault {

@@ -1,6 +1,6 @@
-//! Continuously reads closed files back at a limited rate. Each is read once soon after it was closed, so that the next start need not.
-//! Then all are read in turn, so that damage is found while another member still has the data. Damage is a [`crate::ReadFault`] until the
-//! file reads well again; [`crate::FileRepair`] replaces the file.
+//! The scrub: reads closed files back at a limited rate, without end. Each file is read once soon after it was closed, so that the next
+//! start need not verify it. Then all files are read in turn, so that damage is found while another member still has the data. A damaged
+//! file is a [`crate::ReadFault`] until a read of it succeeds; [`crate::FileRepair`] replaces the file.
 
 pub(crate) mod record;
 
@@ -35,7 +35,7 @@ impl LogHandle {
         let scrub = &self.shared.scrub;
         let closed = self.closed_files();
         let faults = &self.shared.read_faults;
-        // The end of a file is checked against the next one, so it waits with that file.
+        // The end of a file is checked against the next file. So a file waits if the next file has a fault.
         let waits = |number: FileNumber| faults.has(number) || faults.has(number.next());
         let record = ended(&closed, *scrub.record(), waits, now);
         self.keep(record);
@@ -52,8 +52,8 @@ impl LogHandle {
         step
     }
 
-    /// Durably stores the scrub record. Readers of the record do not wait for the disk: only one thread scrubs. The disk reports a failed
-    /// sync only once. If it reports it to the scrub, the writer must not treat its own last sync of the hard state as successful.
+    /// Durably stores the scrub record. Readers of the record do not wait for the disk, because only one thread scrubs. The disk reports a
+    /// failed sync only once. If it reports the failure here, the writer must fail too: its own last changes of the hard state may be lost.
     fn keep(&self, record: ScrubRecord) {
         if *self.shared.scrub.record() == record {
             return;
@@ -62,7 +62,7 @@ impl LogHandle {
         let Err(error) = self.shared.hard.store(SCRUB, Some(&record)) else {
             return;
         };
-        // No write was made that could be lost.
+        // Nothing was written, so nothing can be lost.
         if is_full(&error) {
             tracing::warn!(%error, "which files were verified cannot be stored");
             return;
@@ -72,7 +72,7 @@ impl LogHandle {
         lock(&self.shared.writer).fail(error);
     }
 
-    /// Reads a file with a [`crate::ReadFault`] again: a good copy may have replaced it, or the disk may be able to read it now.
+    /// Reads a file with a [`crate::ReadFault`] again: the file may have been replaced, or the disk may be able to read it now.
     pub fn verify_again(&self, number: FileNumber) -> ScrubStep {
         let closed = self.closed_files();
         match closed.iter().find(|file| file.number == number) {
@@ -107,7 +107,7 @@ impl LogHandle {
         }
     }
 
-    /// The log's files, as others read them.
+    /// The log's files, for reading without the in-memory state.
     pub(crate) fn directory(&self) -> LogDirectory {
         LogDirectory::of(self.shared.fs.clone(), self.shared.dir.clone())
     }
@@ -179,18 +179,18 @@ impl LogHandle {
 }
 
 // Replaces a damaged file with another member's bytes. Closed files are byte-identical on every member, and checksums cover every byte. So
-// three conditions suffice: the new file is whole, begins with the header that the log knows, and the next file follows from it. The new
-// file is used only after all of it was read back from the disk and verified.
+// three conditions suffice. The new file is whole, begins with the header that the log has recorded, and matches the next file's header.
+// The new file is used only after all of it was read back from the disk and verified.
 //
 // The new file has a separate name until it atomically replaces the old one. A crash before that leaves the old file; the next start
 // removes the new one. A crash afterwards leaves only the new one.
 
-/// Suffix of unfinished replacement files.
+/// Suffix of the names of unfinished replacement files.
 pub(crate) const UNFINISHED: &str = ".repair";
 /// The most bytes of a part.
 const PART_BYTES: u64 = 128 << 10;
 
-/// The replacement of a closed file in progress; dropped unfinished, it leaves no file.
+/// The replacement of a closed file in progress. If it is dropped before it is finished, it leaves no file.
 pub struct FileRepair {
     log: LogHandle,
     closed: ClosedFile,
@@ -241,7 +241,7 @@ impl LogHandle {
 }
 
 impl FileRepair {
-    /// The next part to fetch; `None` when all bytes are here.
+    /// The next part to fetch; `None` when all bytes have been written.
     pub fn next_part(&self) -> Option<FilePart> {
         (self.written < self.closed.end).then_some(FilePart {
             file: self.closed.number.get(),
@@ -273,8 +273,8 @@ impl FileRepair {
     /// Verifies the new file and replaces the old one with it. Blocks.
     ///
     /// # Errors
-    /// `InvalidData` if the bytes are not those of this file; `NotFound` if the log no longer has it; disk errors. The old file is
-    /// unchanged then.
+    /// `InvalidData` if the bytes are not those of this file; `NotFound` if the log no longer has the file; disk errors. In these cases the
+    /// old file is unchanged.
     pub fn finish(self) -> io::Result<()> {
         let ClosedFile {
             number, last, end, ..
@@ -295,7 +295,8 @@ impl FileRepair {
             let same = {
                 let view = shared.view.lock();
                 let committed = view.committed;
-                // From memory, verified when the file was written or opened: the header on the disk may be damaged as well.
+                // The next file's header comes from memory, and was verified when the file was written or opened. The header on the disk
+                // may be damaged as well.
                 let next = file_of(&view.files, number.next());
                 if let Some(fault) = next.and_then(|next| verified.fault_of_next(&next.header)) {
                     return Err(invalid(format!(
@@ -323,7 +324,7 @@ impl FileRepair {
 
 impl Drop for FileRepair {
     fn drop(&mut self) {
-        // After the rename this name no longer exists.
+        // If the file was renamed, this name no longer exists.
         match self.log.shared.fs.remove(&self.path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

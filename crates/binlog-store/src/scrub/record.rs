@@ -83,8 +83,8 @@ pub(super) struct Choice {
     of_turn: bool,
 }
 
-/// Chooses the next file: first the never verified ones, then all in turn. A file that waits for a repair is not reread; never verified
-/// files after it are read in turn.
+/// Chooses the next file: first the files that were never verified, then all in turn. A file that waits for a repair is not read again.
+/// Unverified files after it are read in turn.
 pub(super) fn choose(
     closed: &[ClosedFile],
     record: &ScrubRecord,
@@ -137,7 +137,7 @@ pub(super) fn good(closed: &[ClosedFile], mut record: ScrubRecord, choice: Choic
     record
 }
 
-/// The record after the end of a scrub with no file left to read.
+/// Ends the current scrub in the record if it has no file left to read.
 pub(super) fn ended(
     closed: &[ClosedFile],
     mut record: ScrubRecord,
@@ -153,7 +153,7 @@ pub(super) fn ended(
 
 impl Scrub {
     pub(super) fn record(&self) -> MutexGuard<'_, ScrubRecord> {
-        // Replaced as a whole.
+        // The record is replaced as a whole, so the lock is used even if poisoned.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -202,7 +202,7 @@ mod tests {
             (&[], 0, 0, None, &[], None),
             (&[1, 2, 3], 0, 0, None, &[], Some((1, true))),
             (&[1, 2, 3], 1, 1, None, &[], Some((2, true))),
-            // A new one during a scrub.
+            // A new file during a scrub.
             (&[1, 2, 3], 2, 1, Some(0), &[], Some((3, false))),
             (&[1, 2, 3], 3, 1, Some(0), &[], Some((2, true))),
             // Between two scrubs.
@@ -212,9 +212,9 @@ mod tests {
             (&[1, 2, 3], 3, 0, Some(DAY + 1), &[], None),
             // The clock was ahead when the last scrub ended.
             (&[1, 2, 3], 3, 0, Some(365 * DAY), &[], Some((1, true))),
-            // The oldest are purged.
+            // The oldest files are purged.
             (&[8, 9], 3, 3, None, &[], Some((8, true))),
-            // Damaged ones wait, and the others are read in turn.
+            // Damaged files wait, and the others are read in turn.
             (&[1, 2, 3], 1, 1, None, &[2], Some((3, true))),
             (&[1, 2, 3], 1, 3, None, &[2], None),
             (&[1, 2, 3], 3, 0, Some(0), &[1], Some((2, true))),
@@ -258,7 +258,7 @@ mod tests {
         );
     }
 
-    /// A file is closed for each file read: new files come first, but must not postpone the scrub's end.
+    /// The test closes a new file for each file that is read. New files come first, but must not postpone the scrub's end.
     #[test]
     fn a_turn_ends_however_fast_files_are_written() {
         let mut numbers = vec![1, 2, 3];

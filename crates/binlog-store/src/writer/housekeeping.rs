@@ -17,7 +17,8 @@ use crate::writer::queue::{CommandQueue, Taken};
 impl LogWriter {
     /// Drops the entries up to `upto`. If that is beyond the log's end, the log restarts after it, as after a snapshot.
     pub(super) fn purge(&mut self, upto: OpId) -> Result<(), StoreError> {
-        // The floor is stored durably. If a power cut removed entries up to it, the log would have to restart after it without their GTIDs.
+        // The floor is stored durably, so the entries up to it must be durable first. Otherwise, after a power cut, the log might have to
+        // restart after the floor without their GTIDs.
         if self.log.view.lock().synced.map(|synced| synced.index) < Some(upto.index) {
             self.sync_written()?;
         }
@@ -25,7 +26,7 @@ impl LogWriter {
             return Ok(());
         };
         if beyond_end {
-            // A new file begins after an entry that the log does not have; the files before it are removed.
+            // The new file begins after an entry that the log does not have. The files before it are removed.
             self.state.last = Some(upto);
             let header = self.state.header.clone();
             self.begin_next(&header.format_description, header.timestamp)?;
@@ -41,19 +42,19 @@ const HINTS_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 /// The writer is idle after this long without a command.
 const IDLE_AFTER: Duration = Duration::from_millis(20);
 
-/// Longest interval between removals of purged files under load; it is shorter if more files wait. Otherwise unneeded files would fill a
-/// disk under uninterrupted load.
+/// Longest interval between removals of purged files under load; the interval is shorter if more files wait. Without such removals, purged
+/// files would fill the disk under uninterrupted load.
 const REMOVE_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
-/// Shortest interval: removing a large file takes a while, and writes wait for it.
+/// Shortest interval between removals: removing a large file takes time, and writes wait for it.
 const REMOVE_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 
-/// Time to continue writing before the next purged file is removed, with this many left.
+/// Returns how long to continue writing before the next purged file is removed; `left` files remain.
 fn pause_between_removals(left: usize) -> Duration {
     let share = u32::try_from(left).unwrap_or(u32::MAX).max(1);
     (REMOVE_AT_LEAST_EVERY / share).max(REMOVE_AT_MOST_EVERY)
 }
 
-/// A writer without a thread has no clock and no idle time: it counts.
+/// A writer without a thread has no clock and no idle time, so it counts: hints are stored after this many nudges.
 const INLINE_HINTS_EVERY: u64 = 8;
 
 /// Serves a queue until it is closed and empty: the writer's thread. It locks the writer only while working, so that others may use it
@@ -141,7 +142,7 @@ impl LogWriter {
         }
     }
 
-    /// The same at intervals under uninterrupted load.
+    /// Removes one purged file if the interval since the last removal has passed. Called under uninterrupted load.
     fn clear_a_leftover_that_is_due(&mut self) {
         let (files, index) = self.purger.has_leftovers();
         if (files > 0 || index) && self.last_removal.elapsed() >= pause_between_removals(files) {
@@ -149,7 +150,8 @@ impl LogWriter {
         }
     }
 
-    /// Handles a committed entry or a released hold without a thread: stores every eighth op id, and does all deferrable work.
+    /// Handles a committed entry or a released hold if the writer has no thread. Stores the hints after every eighth call, and does all
+    /// deferrable work.
     pub(crate) fn nudged_inline(&mut self) {
         self.inline_hints += 1;
         if self.inline_hints.is_multiple_of(INLINE_HINTS_EVERY) {
@@ -158,7 +160,7 @@ impl LogWriter {
         self.catch_up();
     }
 
-    /// The writer's last action.
+    /// Performs the writer's last action: settles everything and stores the hints.
     pub(crate) fn close(&mut self) {
         self.settle().ok();
         self.catch_up();
@@ -169,7 +171,7 @@ impl LogWriter {
 
     /// Records that everything is synced, and no more will be written.
     fn end_unsynced_run(&mut self) -> Result<(), StoreError> {
-        // Without the record, the present entries count as unsynced. It does not wait for room.
+        // If the record stays, the next start treats the present entries as unsynced. That is safe, so the removal does not wait for room.
         if !self.state.unsynced_run || self.purger.hard_state_is_full() {
             return Ok(());
         }
@@ -188,8 +190,8 @@ impl LogWriter {
         }
     }
 
-    /// The committed and durable op ids to store now. A committed entry that is not yet synced here is left out. The next start may follow
-    /// a power cut, and the log must then have the entry in the hard state.
+    /// The committed and durable op ids to store now. A committed entry that is not yet synced here is left out: after a power cut, the log
+    /// must have the entry that the hard state names.
     fn hints(&self) -> (Option<OpId>, Option<DurableMark>) {
         let view = self.log.view.lock();
         let committed = view
@@ -213,9 +215,9 @@ impl LogWriter {
     /// Stores the committed op id and the durable mark.
     pub(super) fn save_hints(&mut self) -> Result<(), StoreError> {
         self.last_hints = Instant::now();
-        // A large entry that was not committed when it became durable is committed by now, and was read again.
+        // Large entries that were not committed when they became durable may be committed by now. They need not stay in memory.
         self.log.view.lock().evict();
-        // They may be outdated, so they do not wait for room.
+        // The hints may be outdated, so they do not wait for room.
         if self.purger.hard_state_is_full() {
             return Ok(());
         }

@@ -60,7 +60,7 @@ pub(crate) struct LogWriter {
     room: Option<Arc<Waiting>>,
     pub(super) purger: Arc<Purger>,
     pub(super) state: WriterState,
-    /// Bytes after those in the file, ending at `state.end`.
+    /// Encoded bytes that follow the bytes in the file and end at `state.end`.
     buffer: Vec<u8>,
     staged: Vec<Staged>,
     waiting: Vec<IOFlushed<TypeConfig>>,
@@ -118,7 +118,7 @@ impl LogWriter {
     }
 
     fn perform(&mut self, mut commands: Vec<Command>) {
-        // Purges first, as they may free room: earlier commands may have to wait for that.
+        // Purges come first, because they may free room for which earlier commands would have to wait.
         let durable = self.log.view.lock().durable;
         for (upto, done) in take_purges(&mut commands, durable) {
             self.answer(done, |writer| writer.purge(upto));
@@ -238,10 +238,11 @@ impl LogWriter {
         if syncs {
             self.sync_file()?;
         }
-        // Otherwise the durable mark lags, and a start truncates damage after it and records a doubt. A membership must never be lost
-        // that way: a member in doubt asks the other members, which it knows from its log. If it lost the entry that added its second
-        // member, it would assume it is alone and elect itself. So the mark covers a membership before its durability is reported,
-        // whatever the configuration for other entries. Damage to it is then refused at the start. The cost is two syncs per membership.
+        // The durable mark lags behind other entries: a start truncates damage after the mark and records a doubt. A membership must never
+        // be lost that way. A member in doubt asks the other members, which it knows from its log. If it lost the entry that added the
+        // second member, it would assume that it is alone and elect itself. So the mark covers a membership before its durability is
+        // reported, whatever the configuration for other entries. A start then refuses a log with damage to it. The cost is two syncs per
+        // membership.
         if let Some(last) = self.staged.last().filter(|_| has_membership) {
             let mark = DurableMark {
                 op_id: last.op_id,
@@ -287,7 +288,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Publishes the positions of the staged entries to readers, and whether they are synced; returns their bytes.
+    /// Publishes the positions of the staged entries to readers, and whether they are synced; returns the number of their bytes.
     fn publish(&mut self, synced: bool) -> u64 {
         let mut view = self.log.view.lock();
         let mut bytes = 0;
@@ -317,7 +318,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Records that acknowledged entries may be missing, in addition to those already recorded.
+    /// Records that acknowledged entries may be missing, in addition to an existing doubt.
     fn note_doubt(&mut self, doubt: DoubtedTail) -> Result<(), StoreError> {
         let known = self.log.view.lock().doubt;
         let doubt = known.map_or(doubt, |known| known.and(doubt));
@@ -351,7 +352,7 @@ impl LogWriter {
 
 // Writing entries to the file: encoded into a buffer, or written directly.
 
-/// The buffer is written at this size, so that a large batch needs no second copy; a single event may exceed it.
+/// Size at which the buffer is written, so that a large batch needs no second copy. A single event may exceed this size.
 const WRITE_AT_BYTES: usize = 4 << 20;
 /// Events of at least this size are written directly instead of through the buffer.
 const DIRECT_EVENT_BYTES: usize = 1 << 20;
@@ -360,8 +361,8 @@ impl LogWriter {
     /// Encodes an entry into the buffer.
     pub(super) fn stage(&mut self, entry: &PreparedEntry) -> Result<(), StoreError> {
         let marker = entry.checked_marker()?;
-        // It counts against the disk budget with or without room: see [`crate::disk_space`]. An upper bound: the marker, and any rotate
-        // event and next header, are small.
+        // The entry counts against the disk budget even if there is no room: see [`crate::disk_space`]. The 128 bytes are an upper bound
+        // for the marker, a rotate event and the next header.
         let needed = marker.stored_payload_len() + entry.in_marker.len() as u64 + 128;
         self.log.space.wrote(needed);
         let offset = self.state.end;

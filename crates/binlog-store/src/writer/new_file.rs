@@ -48,9 +48,9 @@ impl ReceivedStart {
     }
 }
 
-// Restart of a log with another member's file, in place of all its content. First the new start is recorded in the hard state. From then on
-// the old files are ignored, and every start of the member repeats all steps until the record is removed. So a crash in any step, and the
-// files it leaves, do not matter.
+// Restarts a log with another member's file, in place of all its content. First the new start is recorded in the hard state. From then on
+// the old files are ignored. Every start of the member repeats all steps until the record is removed, so a crash during any step does no
+// harm.
 
 /// Performs all steps after the record: removes the old files, creates the new one, updates the hard state, and removes the record last.
 pub(crate) fn start_over(

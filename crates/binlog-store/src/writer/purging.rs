@@ -14,7 +14,8 @@ use crate::log::{LogFile, OpenLog};
 use crate::writer::new_file::write_index;
 use crate::writer::queue::CommandQueue;
 
-/// Number of oldest files that are not needed: entirely at or below the floor, and below every hold. The last file always stays.
+/// Returns how many of the oldest files can be removed: those that end at or before the floor, and before every hold. The last file always
+/// stays.
 fn count_removable<'a>(
     files: impl Iterator<Item = &'a LogFile>,
     floor: Option<OpId>,
@@ -30,7 +31,7 @@ fn count_removable<'a>(
     files.take_while(|file| !needed(file)).count()
 }
 
-/// Pending work for files that the log no longer has.
+/// Work to do for files that the log no longer has.
 #[derive(Default)]
 struct Leftovers {
     removals: Vec<FileNumber>,
@@ -38,7 +39,8 @@ struct Leftovers {
     stale_index: bool,
 }
 
-/// Purges entries and frees the room of their files. It writes to the disk without waiting for room, because others wait for it.
+/// Purges entries and frees the room of their files. Its own writes do not wait for room, because the writer may be waiting for the room
+/// that a purge frees.
 pub(crate) struct Purger {
     log: Arc<OpenLog>,
     left_over: Mutex<Leftovers>,
@@ -51,7 +53,7 @@ impl Purger {
     }
 
     fn left_over(&self) -> MutexGuard<'_, Leftovers> {
-        // A list and a flag, each consistent at every moment.
+        // A list and a flag: a panic leaves each consistent, so the lock is used even if poisoned.
         self.left_over
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -77,7 +79,7 @@ impl Purger {
         *self.left_over() = Leftovers::default();
     }
 
-    /// Stores that the entries up to `upto` are purged; returns whether that is after the log's end. `None` if already done.
+    /// Stores that the entries up to `upto` are purged; returns whether `upto` is after the log's end. `None` if they were already purged.
     pub(super) fn forget(&self, hard: &HardState, upto: OpId) -> Result<Option<bool>, StoreError> {
         let (floor, beyond_end) = {
             let view = self.log.view.lock();
@@ -100,8 +102,8 @@ impl Purger {
         Ok(Some(beyond_end))
     }
 
-    /// Drops unneeded files from the log, for later removal. If the disk has no room for the shorter index, they are removed first, and the
-    /// index is written once there is room.
+    /// Drops unneeded files from the log; they are removed later. If the disk has no room for the shorter index, the files are removed
+    /// first. The index is written once there is room.
     pub(super) fn drop_files(&self) -> Result<(), StoreError> {
         let (gone, stay) = self.removable();
         if gone.is_empty() && !self.left_over().stale_index {
@@ -117,7 +119,7 @@ impl Purger {
         Ok(())
     }
 
-    /// The unneeded files, and the others.
+    /// Returns the files to remove, and the files that stay.
     fn removable(&self) -> (Vec<FileNumber>, Vec<FileNumber>) {
         let view = self.log.view.lock();
         let hold = view.holds.values().min().copied();
@@ -154,8 +156,8 @@ impl Purger {
         Ok(true)
     }
 
-    /// Frees room while the writer waits for some: serves queued purges, and immediately removes unneeded files. The index has to wait, and
-    /// lists purged files in the meantime.
+    /// Frees room while the writer waits for it: serves queued purges, and immediately removes unneeded files. The index is written later,
+    /// and lists purged files until then.
     pub(super) fn make_room(&self, queue: &CommandQueue) -> Result<(), StoreError> {
         if self.log.hard.meta.reserve().is_ok() {
             let synced = self.log.view.lock().synced;

@@ -1,5 +1,5 @@
-//! The queue of the writer's thread. It accepts every command, because its caller is the engine's loop. Callers bound its bytes with
-//! [`CommandQueue::wait_for_room`] before they pass entries to the engine.
+//! The queue of the writer's thread. It accepts every command, because the engine's loop, which pushes commands, must not block. Callers
+//! bound its bytes with [`CommandQueue::wait_for_room`] before they pass entries to the engine.
 
 use std::pin::pin;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -33,9 +33,9 @@ struct QueueState {
 enum Parked {
     #[default]
     No,
-    /// It wakes by itself after a timeout.
+    /// The writer wakes after a timeout.
     ForAWhile,
-    /// Only a command or a nudge wakes it.
+    /// Only a command or a nudge wakes the writer.
     ForGood,
 }
 
@@ -87,7 +87,7 @@ impl CommandQueue {
     /// Waits until this many bytes fit; any size fits into an empty queue.
     pub(crate) async fn wait_for_room(&self, bytes: u64) {
         loop {
-            // Before the check, so that a release immediately after it is not missed.
+            // Registered before the check, so that a release immediately after the check is not missed.
             let mut released = pin!(self.room.notified());
             released.as_mut().enable();
             {
@@ -115,7 +115,7 @@ impl CommandQueue {
         Ok(())
     }
 
-    /// Makes the writer check for other work, unless it does so soon anyway.
+    /// Makes the writer check for other work, unless it will do so anyway.
     pub(crate) fn nudge(&self) {
         let mut state = self.lock();
         if state.parked != Parked::ForAWhile {
@@ -134,7 +134,7 @@ impl CommandQueue {
         self.room.notify_waiters();
     }
 
-    /// From now on the writer does not wait for a full disk.
+    /// From now on the writer does not wait for room on a full disk.
     pub(crate) fn hurry(&self) {
         self.lock().hurries = true;
         self.hurry.notify_all();
@@ -148,14 +148,14 @@ impl CommandQueue {
         !state.0.hurries
     }
 
-    /// Queued purges that may be served first, while the log's synced end is this.
+    /// Takes the queued purges that may be performed before all other commands. `synced` is the log's synced end.
     pub(super) fn take_purges(&self, synced: Option<OpId>) -> Vec<(OpId, Done)> {
         take_purges(&mut self.lock().commands, synced)
     }
 
     fn wake_writer(&self, state: MutexGuard<'_, QueueState>) {
         let parked = state.parked;
-        // Outside the lock, which the writer would otherwise wait for.
+        // The writer is woken after the lock is released, because it needs the lock.
         drop(state);
         if parked != Parked::No {
             self.wake.notify_one();
@@ -205,7 +205,7 @@ impl CommandQueue {
         (commands, std::mem::take(&mut state.nudged))
     }
 
-    /// The writer's thread has finished the taken commands, which had this many bytes.
+    /// Records that the writer's thread has finished the taken commands, which had this many bytes.
     pub(crate) fn release(&self, bytes: u64) {
         let mut state = self.lock();
         state.bytes -= bytes;
@@ -245,11 +245,11 @@ pub(crate) enum Command {
         /// The last remaining entry.
         to: Option<OpId>,
         reason: String,
-        /// Time of the order, in seconds since 1970.
+        /// Time of the operator's command, in seconds since 1970.
         at: u64,
         done: oneshot::Sender<Result<Option<CutTail>, StoreError>>,
     },
-    /// Begin with a later file.
+    /// Restart the log with a file of another member.
     Begin(Box<ReceivedStart>, Done),
 }
 
@@ -263,8 +263,8 @@ impl Command {
     }
 }
 
-/// Takes out the purges that may precede all other commands: of durable entries, and queued before any truncation. They and the pending
-/// writes do not affect each other.
+/// Removes the purges from `commands` that may be performed before all other commands. They purge durable entries, and no truncation is
+/// queued before them. So they and the pending writes do not affect each other.
 pub(super) fn take_purges(commands: &mut Vec<Command>, durable: Option<OpId>) -> Vec<(OpId, Done)> {
     let mut takes_back = false;
     let taken = commands.extract_if(.., |command| match command {

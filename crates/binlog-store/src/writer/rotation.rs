@@ -1,5 +1,5 @@
-//! The end of one file and the start of the next. Every step is durable before the next one. So a start after a crash finds the old state
-//! or one that it can complete: no file after the rotate entry, an incomplete one, or one missing in the index.
+//! Ends one file and starts the next. Every step is durable before the next one. So a start after a crash finds the old state, or one that
+//! it can complete: the file after the rotate entry is missing, incomplete, or missing in the index.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::writer::new_file::{begin_file, start_over, write_index};
 impl LogWriter {
     /// Ends the current file with the staged rotate entry, and begins the next one.
     pub(super) fn rotate(&mut self, rotate: &Rotate) -> Result<(), StoreError> {
-        // A file with a successor is durable whatever the configuration: a start must never find a later file without the previous one's
-        // end.
+        // Before a file gets a successor, it is made durable, whatever the configuration. A start must never find a later file without the
+        // end of the previous one.
         self.flush(Durability::Fsync)?;
         self.notify_waiting();
         self.begin_next(&rotate.format_description, rotate.timestamp)
     }
 
-    /// Creates the file after the current one, which the next entry begins, and makes it the current one.
+    /// Creates the file after the current one and makes it the current one. The next entry begins it.
     pub(super) fn begin_next(
         &mut self,
         format_description: &bytes::Bytes,
@@ -72,18 +72,18 @@ impl LogWriter {
 
 // Restarts a log with another member's file, in place of all its content.
 
-/// The log's reaction to a start.
+/// What the log does with a file start from another member.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
-    /// It already begins there or later.
+    /// The log already begins at the file start or later.
     Nothing,
-    /// It has the entry before the start, so its files are the same: the entries up to there are purged.
+    /// The log has the entry before the file start, so the later files are the same. It purges the entries up to that entry.
     Forget,
-    /// Its whole content is older, or differs from what the ring committed.
+    /// The log's content is older than the file start, or differs from what the ring committed. The log restarts with the file.
     StartOver,
 }
 
-/// Decides from the floor, the committed entry, and the log's entry at the index before the start.
+/// Decides what to do with a file start, from the floor, the committed entry, and the log's entry at the index before the file start.
 fn decide(
     before: OpId,
     floor: Option<OpId>,
@@ -95,7 +95,7 @@ fn decide(
     } else if there == Some(before) {
         Ok(Beginning::Forget)
     } else if let Some(committed) = committed.filter(|committed| committed.index >= before.index) {
-        // The ring has one log: a member that committed up to here has this entry.
+        // A ring has one log, so a member that has committed up to here must have this entry.
         Err(StoreError::StartContradicts { before, committed })
     } else {
         Ok(Beginning::StartOver)
@@ -122,7 +122,7 @@ impl LogWriter {
         let doing = format!("letting the log begin with {}", start.header.number);
         self.hard.store(START, Some(&start.bytes)).doing(&doing)?;
 
-        // Active readers detect by the generation that their data is gone.
+        // Active readers detect from the changed generation that their data is gone.
         let header = Arc::new(start.header.clone());
         self.log.view.lock().begin_at(header, start.floor());
         let (file, header) =
@@ -172,7 +172,7 @@ mod tests {
             // The same entry, committed or not.
             (None, Some(id(2, 50)), Some(before), Some(Beginning::Forget)),
             (None, Some(id(3, 90)), Some(before), Some(Beginning::Forget)),
-            // Purged up to there.
+            // The log is purged up to the file start.
             (Some(before), Some(before), None, Some(Beginning::Nothing)),
             (
                 Some(id(3, 75)),
@@ -180,7 +180,7 @@ mod tests {
                 None,
                 Some(Beginning::Nothing),
             ),
-            // Two logs of one ring.
+            // The log and the file start contradict each other.
             (None, Some(id(2, 80)), Some(id(2, 70)), None),
         ];
         for (floor, committed, there, expected) in rows {

@@ -1,6 +1,6 @@
-//! Truncates an uncommitted tail, across all its files. The removed files are first dropped from the index, then deleted from the last one
-//! backwards, then the kept file is truncated. Each step is durable before the next. After a crash at any of them the log is the wanted
-//! prefix or a longer one, without a gap.
+//! Truncates an uncommitted tail, across all its files. First the index drops the files to remove. Then they are deleted, the last one
+//! first. Then the file that stays is truncated. Each step is durable before the next one. After a crash at any step the log ends at the
+//! wanted entry or later, without a gap.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::scan::{Corruption, Depth, EntryScanner, FileState, ScanError};
 use crate::writer::log_writer::LogWriter;
 use crate::writer::new_file::write_index;
 
-/// The file that becomes the current one when the entries with an index of `from` or more are dropped; later ones are removed.
+/// The file that becomes the current one when the entries with an index of `from` or more are dropped. Later files are removed.
 fn kept_file(files: &LogFiles, from: u64) -> Option<&LogFile> {
     let begins_before = |file: &&LogFile| {
         let before = file.header.before;
@@ -81,7 +81,7 @@ impl LogWriter {
         let part = scan_kept(&file, &kept, from).map_err(|error| scan_failure(number, error))?;
         let saved = self.state.saved_mark;
         if saved.is_some_and(|mark| mark.op_id.index >= from) {
-            // The stored mark must not record entries as durable that are about to be dropped.
+            // The stored mark must not name entries that are about to be dropped.
             let (file, end) = (number, part.end);
             let mark = part.last.map(|op_id| DurableMark { op_id, file, end });
             let stored = self.hard.store(DURABLE, mark.as_ref());
@@ -89,7 +89,7 @@ impl LogWriter {
             self.state.saved_mark = mark;
         }
 
-        // Active readers detect by the generation that their data may be gone.
+        // Active readers detect from the changed generation that their data may be gone.
         self.log.view.lock().truncate(from);
         if !removed.is_empty() {
             let stay: Vec<FileNumber> = {
@@ -122,7 +122,7 @@ impl LogWriter {
         }
         view.gtids = part.gtids.clone();
         view.sequence_number = part.sequence_number;
-        // The truncated file was synced with that, the others when they were closed.
+        // The truncation synced this file; earlier files were synced when they were closed.
         view.synced = view.durable;
         let end = LogPlace::new(number, part.end);
         view.tail.cut_back(from, end);
@@ -136,11 +136,12 @@ impl LogWriter {
     }
 }
 
-// Truncates a log to an entry, even below its commit index: for a member without which a lost quorum was repaired. Its Raft does not run.
+// Truncates a log to an entry, even below its commit index. Used after the repair of a lost quorum, for a member that did not take part in
+// the repair. The member's Raft does not run then.
 //
-// First the tail's bytes are saved, then the committed op id is lowered, then the tail is truncated as usual. After a crash the log is a
-// longer prefix, whose tail counts as uncommitted from the second step on; another call completes it. The vote stays: it may only grow,
-// whatever happens to the log.
+// First the tail's bytes are saved, then the committed op id is lowered, then the tail is truncated as usual. After a crash the log may
+// still have a part of the tail, which counts as uncommitted once the committed op id is lowered. Another call completes the truncation.
+// The vote stays: it must never decrease.
 
 impl LogWriter {
     /// Truncates the log; returns the removed tail, if any.

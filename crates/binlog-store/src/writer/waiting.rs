@@ -4,9 +4,9 @@
 //!
 //! # Why this is safe
 //!
-//! Only calls that report their own result and are idempotent are retried. These are a write of the same bytes at the same place, over a
-//! refused write's remains; creating an empty file; a rename; a truncation. A partial write is after the end that readers see, and a start
-//! treats it as the torn tail that it is. No caller is notified in between, and later commands wait as well.
+//! Only calls that report their own result and are idempotent are retried. These are: a write of the same bytes at the same place, over the
+//! remains of a refused write; creation of an empty file; a rename; a truncation. A partial write is after the end that readers use, and a
+//! start treats it as a torn tail. No caller is notified in between, and later commands wait as well.
 //!
 //! *A sync is never retried.* A file system with delayed allocation reserves blocks at the write, and refuses the write. If a sync still
 //! reports a full disk (network file systems do), pages may be irrecoverably lost. Such an error stops the member like any other.
@@ -45,7 +45,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// The same file, waiting for room.
+    /// Wraps a file so that its calls wait for room.
     pub(super) fn wrap(
         self: &Arc<Self>,
         name: String,
@@ -183,7 +183,7 @@ impl StorageFile for WaitingFile {
     }
 }
 
-/// A hard state that waits for room.
+/// A hard state whose writes wait for room.
 pub(super) struct WaitingMeta(pub(super) Arc<dyn MetaStore>, pub(super) Arc<Waiting>);
 
 impl MetaStore for WaitingMeta {

@@ -1,5 +1,5 @@
-//! A log that begins with a later file of another member's log has the same bytes from there on, whatever it had before and wherever the
-//! power is cut.
+//! A log that begins with a later file of another member's log has the same bytes from that file on. This holds for any previous content,
+//! and for a power cut after any call.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -44,7 +44,7 @@ fn ring_log() -> Vec<Entry> {
     ]
 }
 
-/// The leader, which has all of it.
+/// The leader's log, which has all entries of the ring.
 fn leader() -> (FaultyDisk, BinlogStore) {
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();
@@ -54,7 +54,7 @@ fn leader() -> (FaultyDisk, BinlogStore) {
     (disk, store)
 }
 
-/// The entries behind an index.
+/// The entries after an index.
 fn entries_after(index: u64) -> Vec<Entry> {
     let log = ring_log().into_iter();
     log.filter(|entry| entry.log_id.index > index).collect()
@@ -75,8 +75,8 @@ fn gtids_before(index: u64) -> GtidSet {
     gtids
 }
 
-/// An old member's log: the ring's log up to 1.6, then a tail that was never committed, with files of
-/// the numbers that the ring's log gave to others since.
+/// An old member's log: the ring's log up to 1.6, then a tail that was never committed. The ring has used the tail's file numbers for other
+/// files since.
 fn old_tail() -> Vec<Entry> {
     vec![
         transaction(id(1, 7), 80),
@@ -87,7 +87,7 @@ fn old_tail() -> Vec<Entry> {
     ]
 }
 
-/// The member's files, without the index, are those of the leader.
+/// Checks that the member's files, except the index, are those of the leader.
 fn assert_same_files(member: &FaultyDisk, leader: &FaultyDisk, first: u64) {
     let (mut found, wanted) = (log_files(member), log_files(leader));
     let index = found.remove("binlog.index").unwrap();
@@ -130,7 +130,7 @@ fn a_new_member_has_the_same_bytes_from_its_first_file_on() {
         assert_eq!(store.gtid_set(), leader.gtid_set());
         assert_same_files(&disk, &leader_disk, file);
 
-        // And after a start, which finds the floor where the applied mark begins.
+        // The same holds after a restart, which finds the purge floor at the applied entry.
         drop(store);
         let (mut store, report) = open(&disk).unwrap();
         assert_eq!(report.floor, Some(before));
@@ -215,7 +215,7 @@ fn a_member_that_has_the_entry_only_purges_earlier_ones() {
         "later entries stay"
     );
     assert_same_files(&disk, &disk, 4);
-    // Earlier starts change nothing.
+    // File starts before the log's end change nothing.
     let earlier = start_after(&leader, id(2, 10));
     begin_at(&mut store, &earlier).unwrap();
     assert_eq!(read_all(&store).unwrap(), entries_after(12));
@@ -266,7 +266,7 @@ fn a_start_that_is_not_the_rings_is_refused() {
     let (mut other, _) = workload::open_with(&other, foreign).unwrap();
     let refused = begin_at(&mut other, &good).unwrap_err().to_string();
     assert!(refused.contains("belongs to ring"), "{refused}");
-    // Nothing of it has touched the log, which continues.
+    // The refused file starts have not changed the log, which continues to work.
     assert!(log_files(&disk) == before && store.failure().is_none());
     store.check_start(&good).unwrap();
     begin_at(&mut store, &good).unwrap();
@@ -301,7 +301,7 @@ fn with_header(start: &FileStart, header: Vec<u8>) -> FileStart {
     }
 }
 
-/// The header of the log's very first file, before which there is nothing.
+/// The header of the log's very first file, which no entry precedes.
 fn leader_first_header(leader: &BinlogStore) -> Vec<u8> {
     let fresh = FaultyDisk::new();
     drop(open(&fresh).unwrap());
@@ -309,7 +309,7 @@ fn leader_first_header(leader: &BinlogStore) -> Vec<u8> {
     log_files(&fresh)["binlog.000001"].clone()
 }
 
-/// An old member, a start, a tail, and a start that is nothing new; power cuts after every call.
+/// An old member's log, a file start, new entries, and two file starts that change nothing.
 fn script() -> Vec<Step> {
     let (_, leader) = leader();
     let begin = |from: OpId| {

@@ -1,5 +1,5 @@
-//! Where the committed part of the files ends, and which GTIDs it has: after every entry, a new start, a truncation, a
-//! purge and a cut.
+//! The end of the committed part of the files, and its GTIDs: after every entry, a restart, a truncation, a purge and a truncation below
+//! the commit index.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -25,7 +25,7 @@ fn id(index: u64) -> OpId {
     OpId::new(1, index)
 }
 
-/// Twelve entries in three files and the begin of a fourth.
+/// Twelve entries in three files and the beginning of a fourth.
 fn entries() -> Vec<Entry> {
     (0..12)
         .map(|index| match index % 4 {
@@ -45,7 +45,7 @@ fn filled() -> (FaultyDisk, BinlogStore) {
     (disk, store)
 }
 
-/// The end of each entry according to the files, or, after a rotate, where the next file's entries begin.
+/// The end of each entry according to the files. For a rotate entry, the position at which the next file's entries begin.
 fn ends(disk: &FaultyDisk) -> Vec<(EntryRecord, LogPlace)> {
     let directory = LogDirectory::open(disk.file_system(), Path::new(DATA_DIR)).unwrap();
     let records = directory.entries().unwrap().map(Result::unwrap);
@@ -67,7 +67,7 @@ fn ends(disk: &FaultyDisk) -> Vec<(EntryRecord, LogPlace)> {
         .collect()
 }
 
-/// Checks every mark from the one that the log knows on.
+/// Checks the committed end and GTIDs with each entry from index `from` on as the commit index.
 fn check(store: &BinlogStore, disk: &FaultyDisk, from: u64) {
     let ends = ends(disk);
     let mut gtids = GtidSet::new();
@@ -92,7 +92,7 @@ fn every_mark_has_its_place() {
     assert_eq!(begin.file, FileNumber::FIRST);
     assert_eq!(store.committed_gtids(None), GtidSet::new());
     check(&store, &disk, 0);
-    // A mark beyond the end, as a leader with a slow disk has it.
+    // The commit index is after the log's end, as on a leader with a slow disk.
     let end = store.committed_end(Some(id(11)));
     assert_eq!(store.committed_end(Some(id(99))), end);
 }
@@ -182,7 +182,7 @@ fn a_log_that_is_cut_back_is_committed_to_its_end() {
     check(&store, &disk, 5);
 }
 
-/// Entries committed by the ring do not wait for this member's disk: others have them, and clients may have seen them.
+/// The GTIDs of committed entries do not wait for this member's disk: other members have the entries, and clients may have read them.
 #[test]
 fn entries_committed_by_others_count_before_they_are_written() {
     let disk = FaultyDisk::new();

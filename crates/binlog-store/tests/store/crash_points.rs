@@ -1,6 +1,6 @@
-//! Power is cut after every call to the disk and the hard state, with several outcomes for what was
-//! not synced each time; the log is opened again, and what was acknowledged must be there. Then the
-//! member continues, and its files must be those of a member that never crashed.
+//! The power is cut after every call to the disk and the hard state, each time with several outcomes for unsynced data. Then the log is
+//! opened again, and must have everything that was acknowledged. The member continues, and its files must be those of a member that never
+//! crashed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -70,7 +70,7 @@ fn nothing_is_lost_by_a_second_crash_during_the_start() {
     );
 }
 
-/// The test above can fail: a disk that only says that it has synced is found out.
+/// Shows that the test above can fail: it detects a disk that reports syncs that it has not made.
 #[test]
 fn a_disk_that_lies_about_syncing_is_found_out() {
     let lost = Exploration {
@@ -79,13 +79,13 @@ fn a_disk_that_lies_about_syncing_is_found_out() {
     }
     .go()
     .unwrap_err();
-    // By the model, or by a start that misses a membership below the durable mark.
+    // Either the model detects it, or a start that misses a membership below the durable mark.
     let found = ["acknowledged were", "was durable on this member"];
     assert!(found.iter().any(|what| lost.contains(what)), "{lost}");
     println!("{lost}");
 }
 
-/// And so is a store that does not sync.
+/// Shows that the test above can fail: it detects a store that does not sync.
 #[test]
 fn a_store_that_does_not_sync_is_found_out() {
     let unsynced = StoreOptions {
@@ -97,8 +97,8 @@ fn a_store_that_does_not_sync_is_found_out() {
     println!("{lost}");
 }
 
-/// Without syncing, the power takes a tail of the log; but it never takes the end of a file that has a
-/// successor, so what is left is a log without a gap. Nor does it take what the hard state names: the log opens.
+/// Without syncs, a power cut removes a tail of the log, but never the end of a file that has a successor. So the rest of the log has no
+/// gap. It also has every entry that the hard state names, so the log opens.
 #[test]
 fn without_syncing_only_a_tail_is_lost() {
     let steps = script();
@@ -146,7 +146,8 @@ fn without_syncing_only_a_tail_is_lost() {
     assert!(outcomes > 500);
 }
 
-/// The floor is stored durably, and the entries up to it were written without syncing: within the log, and beyond its end.
+/// The floor is stored durably, but the entries up to it were written without syncs. The test covers floors within the log and beyond its
+/// end.
 #[test]
 fn purged_unsynced_entries_keep_their_gtids() {
     let options = StoreOptions {

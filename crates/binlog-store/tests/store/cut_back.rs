@@ -1,5 +1,5 @@
-//! A log is cut back below what it took as committed, as after the repair of a lost quorum: the bytes are
-//! kept, the vote stays, and wherever the power goes it can be done again.
+//! A log is truncated below its commit index, as after the repair of a lost quorum. The truncated bytes are saved, the vote stays, and the
+//! truncation can be repeated after a power cut at any call.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -40,7 +40,7 @@ fn entries() -> Vec<Entry> {
     ]
 }
 
-/// A member that took all of it but the last entry as committed, and stored that.
+/// A stopped member whose hard state records all entries except the last as committed.
 fn stopped() -> FaultyDisk {
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();
@@ -83,7 +83,7 @@ fn the_truncated_tail_is_saved() {
     assert_eq!(tail.gtids.parse(), Ok(gone));
     assert_eq!(kept(&disk), vec![tail.clone()]);
 
-    // The saved bytes, at their old places, restore the old files.
+    // The saved bytes, at their original offsets, restore the original files.
     let after = log_files(&disk);
     assert_eq!(tail.parts.len(), 2);
     for part in &tail.parts {
@@ -96,7 +96,7 @@ fn the_truncated_tail_is_saved() {
         assert!([stays, bytes].concat() == before[&name], "{name}");
     }
 
-    // The log is as if it had never had more, but for the vote.
+    // Except for the vote, the log is as if it had never had the truncated entries.
     let (expected, _) = {
         let disk = FaultyDisk::new();
         let (mut store, _) = open(&disk).unwrap();
@@ -144,7 +144,7 @@ fn cutting_twice_changes_nothing_more() {
     assert_eq!(cut_back(&mut store, Some(id(1, 8))).unwrap(), None);
     assert!(log_files(&disk) == files);
     assert_eq!(kept(&disk).len(), 1);
-    // All of it can go, too.
+    // The whole log can be truncated, too.
     cut_back(&mut store, None).unwrap().unwrap();
     assert_eq!(store.bounds(), None);
     assert_eq!(committed(&store), None);

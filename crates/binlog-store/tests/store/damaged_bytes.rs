@@ -1,5 +1,5 @@
-//! One bit is turned around at every byte of every file, one at a time. Damage is never silent: the
-//! log either refuses to open and names the file, or shows exactly the entries that it had.
+//! Flips one bit in every byte of every file, one at a time. Damage is never silent: the log either refuses to open and names the file, or
+//! has exactly its original entries.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -76,7 +76,7 @@ fn a_flipped_bit_anywhere_is_reported_with_its_file() {
                     }
                     Err(OpenError::ForeignRing { .. }) => panic!("a checksum protects the ring id"),
                     Err(other) => panic!("{name} at {offset}: {other}"),
-                    // The header of a file without entries is simply written again.
+                    // If the file has no entries, its header is written again.
                     Ok((store, report)) => {
                         assert_eq!(
                             report.cases,
@@ -102,7 +102,7 @@ fn a_damaged_index_is_rebuilt() {
         disk.flip_bit(&index, offset, 0);
         match open(&disk) {
             Ok(_) => assert_eq!(log_files(&disk), log_files(&whole), "at {offset}"),
-            // The damaged name is that of a file that might have been there.
+            // The damaged name is a valid name of a missing file.
             Err(error) => assert!(
                 matches!(error, OpenError::FileMissing { .. }),
                 "at {offset}: {error}"
@@ -111,7 +111,7 @@ fn a_damaged_index_is_rebuilt() {
     }
 }
 
-/// With the quick start, damage in an old file is found when it is read.
+/// With [`VerifyAtStart::Recent`], damage in an old file is found when the file is read.
 #[test]
 fn damage_that_a_quick_start_skips_is_found_by_the_reader() {
     let disk = log(true);
@@ -131,14 +131,14 @@ fn damage_that_a_quick_start_skips_is_found_by_the_reader() {
     );
 }
 
-/// A torn entry without a record of its durability is cut off; one with a record is not.
+/// A damaged last entry is truncated if no durable mark covers it, and refused otherwise.
 #[test]
 fn the_last_entry_is_truncated_only_without_a_durable_mark() {
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();
     append(&mut store, vec![blank(id(0, 0))]).unwrap();
     append(&mut store, vec![transaction(id(0, 1), 30)]).unwrap();
-    // A crash, so that no mark was stored.
+    // The member crashes, so no durable mark is stored.
     disk.power_cycle(Survival::Nothing);
     drop(store);
     let file = log_dir().join("binlog.000001");
@@ -150,7 +150,7 @@ fn the_last_entry_is_truncated_only_without_a_durable_mark() {
     assert!(report.cut.is_some());
     assert_eq!(read_all(&store).unwrap().len(), 1);
 
-    // A start and a stop in good order later, the mark says that it is durable.
+    // After a start and a clean stop, the durable mark covers the entry.
     drop(open(&disk).unwrap());
     assert!(disk.flip_bit(&file, end - 10, 0));
     assert!(matches!(

@@ -1,5 +1,4 @@
-//! A disk that is full or fails: acknowledged entries stay, nothing more is acknowledged, and the next start of the member continues from
-//! there.
+//! A full or failing disk: acknowledged entries stay, no other entries are acknowledged, and the member's next start continues from there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -34,7 +33,7 @@ fn id(term: u64, index: u64) -> OpId {
     OpId::new(term, index)
 }
 
-/// A log with entries 0.0 to 0.4 on a disk of its own.
+/// A log with entries 0.0 to 0.4 on its own disk.
 fn begun(options: StoreOptions) -> (FaultyDisk, binlog_store::BinlogStore) {
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(&disk, options).unwrap();
@@ -90,7 +89,7 @@ fn a_full_disk_stops_the_member_with_a_message_and_loses_nothing() {
             && error.to_string().contains("nothing acknowledged is lost")
     );
     assert!(matches!(store.failure(), Some(StoreError::DiskFull { .. })));
-    // From here on nothing is taken.
+    // From here on no write succeeds.
     assert!(append(&mut store, vec![transaction(id(0, 5), 10)]).is_err());
     assert!(save_vote(&mut store, 7).is_err());
     drop(store);
@@ -108,7 +107,7 @@ fn a_full_disk_stops_the_member_with_a_message_and_loses_nothing() {
 #[test]
 fn a_failed_sync_is_never_retried_and_dropped_bytes_are_rewritten_at_the_next_start() {
     let (disk, mut store) = begun(options());
-    // The write succeeds, its sync fails: the system drops the bytes, yet they can still be read.
+    // The write succeeds and its sync fails: the operating system drops the bytes, but they are still readable.
     disk.fail_call(disk.calls() + 2, CallFault::Io);
     append(&mut store, vec![transaction(id(0, 5), 1_000)]).unwrap_err();
     let calls = disk.calls();
@@ -139,7 +138,7 @@ fn a_failed_sync_is_never_retried_and_dropped_bytes_are_rewritten_at_the_next_st
     );
 }
 
-/// Transactions until there is no room for another; how many bytes the last look left for them, and for all.
+/// Appends transactions until there is no room for another; returns the next index and the remaining room.
 fn filled(store: &mut binlog_store::BinlogStore, from: u64, bytes: usize) -> (u64, LogRoom) {
     for index in from.. {
         let room = store.room(bytes as u64 + 200);
@@ -166,8 +165,8 @@ fn the_disk_budget_raises_its_alarm_before_it_is_used_up() {
     assert!(store.stats().log_bytes <= 12_000);
 }
 
-/// Entries cannot be skipped: a log that refused one stopped its member, and a ring with disks that filled together had no member
-/// left who could be elected.
+/// Entries cannot be skipped: a log that refused one would stop its member. If all disks of a ring filled up together, no member would be
+/// left to elect.
 #[test]
 fn a_log_beyond_its_budget_accepts_entries_of_the_engine() {
     let (disk, mut store) = begun(StoreOptions {
@@ -194,7 +193,7 @@ fn a_log_beyond_its_budget_accepts_entries_of_the_engine() {
     assert!(room.in_all > 0 && room.in_all < 6_000, "{room:?}");
     assert_eq!(store.failure(), None);
 
-    // The purge needs no restart, and makes room.
+    // A purge frees room without a restart.
     save_committed(&mut store, at(4)).unwrap();
     purge(&mut store, at(3)).unwrap();
     assert!(store.room(1).transactions > 10_000, "{:?}", store.room(1));
@@ -227,7 +226,7 @@ fn the_reserve_stays_free_and_room_that_others_make_is_seen() {
 #[test]
 fn a_disk_failure_during_rotation_keeps_acknowledged_entries() {
     let (disk, mut store) = begun(options());
-    // Write and sync of the first file succeed, then creating the next one fails.
+    // The write and sync of the first file succeed, then the creation of the next file fails.
     disk.fail_call(disk.calls() + 3, CallFault::Io);
     let entries = vec![transaction(id(0, 5), 10), rotate(id(0, 6))];
     append(&mut store, entries).unwrap_err();
@@ -238,7 +237,7 @@ fn a_disk_failure_during_rotation_keeps_acknowledged_entries() {
     assert_eq!(summary(&read_all(&store).unwrap()), "7 entries 0.0..=0.6");
 }
 
-/// What the engine reads for another member; what everybody else reads, they hear the errors of.
+/// Tests the reads that the engine makes for another member. Other readers receive the error.
 #[test]
 fn a_file_that_cannot_be_read_is_an_alarm_and_no_end() {
     let (disk, mut store) = begun(StoreOptions {
@@ -280,7 +279,7 @@ fn a_file_that_cannot_be_read_is_an_alarm_and_no_end() {
     assert_eq!(store.read_faults(), []);
 }
 
-/// A member that needs the file as its first one waits, and the page says what is wrong with the disk.
+/// A member that needs this file as its first one waits, and the status page shows the disk error.
 #[test]
 fn an_unreadable_start_of_a_file_is_reported() {
     let (disk, mut store) = begun(options());
@@ -303,7 +302,7 @@ fn an_unreadable_start_of_a_file_is_reported() {
     assert_eq!(store.read_faults(), []);
 }
 
-/// A consumer of the files reads again, even if the file was never closed.
+/// A read of the same bytes clears the fault, even if the file was never closed.
 #[test]
 fn bytes_of_a_file_that_cannot_be_read_are_an_alarm_until_they_can_be() {
     let (disk, store) = begun(options());
@@ -324,7 +323,7 @@ fn bytes_of_a_file_that_cannot_be_read_are_an_alarm_until_they_can_be() {
         block_on(store.read_file(place(offset), bytes)).unwrap();
         assert_eq!(store.read_faults().len(), left, "{offset}");
     }
-    // A purged file is no fault.
+    // A missing file that was purged is no fault.
     let gone = LogPlace {
         file: FileNumber::new(7).unwrap(),
         offset: 4,

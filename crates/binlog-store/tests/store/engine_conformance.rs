@@ -1,4 +1,4 @@
-//! openraft's own suite for log stores, over the real file system and over one in memory.
+//! openraft's own test suite for log stores, with the real file system and with one in memory.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -15,7 +15,7 @@ use raft_types::{Entry, LogId, RingId, StoredMembership, TypeConfig};
 use tempfile::TempDir;
 use testkit::disk::FaultyDisk;
 
-/// As much of a state machine as the suite needs in addition to the log.
+/// The part of a state machine that the suite needs in addition to the log.
 #[derive(Clone, Default)]
 struct Watermark(Arc<Mutex<WatermarkState>>);
 

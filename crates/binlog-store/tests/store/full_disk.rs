@@ -1,5 +1,5 @@
-//! A disk that has no room for what the log writes, because others took it: nothing stops and nothing is acknowledged, and once
-//! there is room everything continues without help. See `writer/waiting.rs` for why that is safe.
+//! Other programs fill the disk that the log writes to. The log neither stops nor acknowledges anything, and continues without help once
+//! there is room. See `writer/waiting.rs` for why this is safe.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -38,7 +38,7 @@ fn id(index: u64) -> OpId {
 
 type Flushed = std::pin::Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
 
-/// Hands entries to the writer without waiting for it.
+/// Passes entries to the writer without waiting for it.
 fn begin(store: &mut BinlogStore, entries: Vec<Entry>) -> Flushed {
     let (done, flushed) = TypeConfig::oneshot();
     block_on(store.append(entries, IOFlushed::signal(done))).unwrap();
@@ -62,7 +62,7 @@ fn waits(log: &LogHandle) {
     assert!(log.stats().disk_alarm);
 }
 
-/// A log with entries 0.0 to 0.4, and a disk with room for the half of another one.
+/// A log with entries 0.0 to 0.4, on a disk with room for half of another entry.
 fn nearly_full(options: StoreOptions) -> (FaultyDisk, BinlogStore) {
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(&disk, options).unwrap();
@@ -92,7 +92,7 @@ fn a_disk_without_room_is_waited_for_wherever_that_is_found() {
         let Ok((done, failure, model)) = run_on(&disk) else {
             continue;
         };
-        // Which call it is depends on when the writer finds time for housekeeping.
+        // Which operation the call performs depends on when the writer does its housekeeping.
         let record = disk.record();
         let Some(hit) = record.get(call as usize - 1).map(|call| call.what.clone()) else {
             continue;
@@ -101,7 +101,7 @@ fn a_disk_without_room_is_waited_for_wherever_that_is_found() {
         if awaited.iter().any(|what| hit.starts_with(what)) {
             waited += 1;
             assert_eq!((done, failure), (script().len(), None), "{hit}");
-            // Files left at the end are removed at the next start.
+            // If a removal failed, the file is left, and the next start removes it.
             if !hit.starts_with("remove ") {
                 assert!(log_files(&disk) == wanted, "{hit}: other files");
             }
@@ -132,7 +132,7 @@ fn a_waiting_writer_acknowledges_nothing_and_continues_when_there_is_room() {
     assert!((&mut flushed).now_or_never().is_none(), "acknowledged");
     assert_eq!(log.durable(), Some(id(4)));
 
-    // A crash now loses nothing that was acknowledged, and cuts off the half that was written.
+    // A crash now loses no acknowledged entry, and the next start truncates the half that was written.
     let crashed = disk.fork();
     for survival in [Survival::Nothing, Survival::Everything] {
         let crashed = crashed.fork();
@@ -182,7 +182,7 @@ fn a_purge_frees_room_for_earlier_requests() {
         disk.leave_room(0);
         let flushed = begin(&mut store, vec![transaction(id(11), 3_000)]);
         waits(&store.handle());
-        // The hard state has its own room, the new index has none.
+        // The hard state has room of its own; the new index has none.
         purge(&mut store, id(5)).unwrap();
         block_on(flushed).unwrap();
         let more = vec![
@@ -218,7 +218,7 @@ fn a_full_disk_takes_a_purge_though_it_has_no_room_for_the_new_index() {
     until("the files are gone", || {
         names().iter().all(|name| !gone.contains(&name.as_str()))
     });
-    // A start in between takes the old index for what it is.
+    // A start at this point accepts the old index.
     let crashed = disk.fork();
     crashed.power_cycle(Survival::Everything);
     crashed.set_capacity(None);
@@ -254,7 +254,7 @@ fn votes_and_floors_wait_for_room_for_the_hard_state() {
     assert_eq!(vote.map(|vote| vote.leader_id.term), Some(7));
 }
 
-/// Records that may be outdated are not written then.
+/// Without room, records that may be outdated are not written.
 #[test]
 fn a_log_continues_and_closes_without_room_for_its_hard_state() {
     let (disk, mut store) = nearly_full(options());
@@ -292,7 +292,7 @@ fn shutdown_does_not_wait_for_room() {
     assert_eq!(summary(&read_all(&store).unwrap()), "5 entries 0.0..=0.4");
 }
 
-/// Needs root and a loop device, as other tests with real disks do.
+/// Needs root and a loop device, as all tests with real disks do.
 #[test]
 fn a_real_disk_that_others_fill_is_waited_for() {
     let home = tempfile::tempdir().unwrap();
@@ -314,7 +314,7 @@ fn a_real_disk_that_others_fill_is_waited_for() {
     save_vote(&mut store, 1).unwrap();
     append(&mut store, vec![transaction(id(0), 1_000)]).unwrap();
 
-    // With nothing to write but votes: they have their room.
+    // The hard state has reserved room, so votes can be stored.
     disk.fill().unwrap();
     for term in 2..200 {
         save_vote(&mut store, term).unwrap();
@@ -363,7 +363,7 @@ fn a_real_disk_that_others_fill_is_waited_for() {
     );
 }
 
-/// Needs root and a loop device, as well.
+/// Needs root and a loop device.
 #[test]
 fn a_hard_state_that_found_no_room_to_be_opened_is_opened_once_there_is_some() {
     let disk = LoopDisk::of_its_own(64 << 20).unwrap();
@@ -387,7 +387,7 @@ fn a_hard_state_that_found_no_room_to_be_opened_is_opened_once_there_is_some() {
     assert_eq!(meta.get("vote").unwrap(), Some(b"one".to_vec()));
 }
 
-/// Needs root and a loop device, as well.
+/// Needs root and a loop device.
 #[test]
 fn a_file_system_without_free_inodes_is_distinguished_from_one_without_space() {
     let disk = LoopDisk::of_its_own(64 << 20).unwrap();

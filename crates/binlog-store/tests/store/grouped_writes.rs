@@ -1,5 +1,5 @@
-//! The writer's thread: many appends under way, one sync for all that wait, callbacks in order, a
-//! bounded queue; and the same crashes as in one thread.
+//! The writer's thread: many concurrent appends, one sync for all that wait, callbacks in order, a bounded queue. Also the crash tests of
+//! the writer without a thread.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -61,7 +61,7 @@ impl StoreObserver for Panics {
     }
 }
 
-/// All callers would wait indefinitely, without an error.
+/// Otherwise all callers would wait indefinitely, without an error.
 #[test]
 fn a_panic_of_the_writer_fails_the_log_and_all_waiting_callers() {
     let observer: Arc<dyn StoreObserver> = Arc::new(Panics);
@@ -95,7 +95,7 @@ fn queued_requests_share_one_sync() {
         },
     )
     .unwrap();
-    // The first sync takes long; all other requests arrive during it.
+    // The first sync is slow; all other requests arrive during it.
     disk.fail_call(
         disk.calls() + 2,
         CallFault::Slow(Duration::from_millis(300)),
@@ -103,7 +103,7 @@ fn queued_requests_share_one_sync() {
     let flushed: Vec<_> = (0..100)
         .map(|index| block_on(begin(&mut store, vec![transaction(id(index), 50)])).unwrap())
         .collect();
-    // Readable immediately, durable later.
+    // The entries are readable immediately, and durable later.
     assert_eq!(read_all(&store).unwrap().len(), 100);
     assert!(
         store.durable().is_none(),
@@ -146,7 +146,7 @@ fn callbacks_come_in_order() {
         };
         waiting.push(block_on(begin(&mut store, vec![entry])).unwrap());
     }
-    // Whenever one is done, all before it are.
+    // When one append is done, all earlier ones are done.
     for done in (0..200).rev().step_by(9) {
         block_on(&mut waiting[done]).unwrap();
         let durable = store.durable().unwrap();
@@ -180,8 +180,8 @@ fn a_vote_is_stored_in_order_with_entries() {
     assert!(sync < put && calls[put + 1] == "meta flush", "{calls:?}");
 }
 
-/// The engine's loop appends: while it waited, its member answered no heartbeat and no vote. Who gives the engine entries
-/// waits instead.
+/// Appends run in the engine's loop: if an append waited, the member would answer no heartbeat and no vote request. So the callers wait for
+/// room before they pass entries to the engine.
 #[test]
 fn room_in_the_queue_is_waited_for_in_front_of_the_engine_and_never_in_an_append() {
     let disk = FaultyDisk::new();
@@ -220,7 +220,7 @@ fn room_in_the_queue_is_waited_for_in_front_of_the_engine_and_never_in_an_append
             flushed.await.unwrap();
         }
 
-        // Requests without room are accepted, too, after an entry that is being written.
+        // While an entry is being written, requests are accepted even if the queue has no room.
         disk.fail_call(disk.calls() + 2, CallFault::Slow(SLOW));
         let appending = Instant::now();
         let large = begin(&mut store, vec![transaction(id(200), 30_000)])
@@ -239,7 +239,7 @@ fn room_in_the_queue_is_waited_for_in_front_of_the_engine_and_never_in_an_append
     assert!(most > 10_000 && most <= 20_000, "{most} bytes waited");
 }
 
-/// A purge of a leader that lags in its own log.
+/// A leader purges while its own log lags.
 #[test]
 fn a_purge_does_not_wait_for_a_large_entry() {
     let disk = FaultyDisk::new();
@@ -257,12 +257,12 @@ fn a_purge_does_not_wait_for_a_large_entry() {
     block_on(store.purge(LogId::from(id(1)))).unwrap();
     assert!(begun.elapsed() < SLOW / 2, "{:?}", begun.elapsed());
     block_on(large).unwrap();
-    // After all earlier requests.
+    // The purge is done before the vote is stored.
     save_vote(&mut store, 1).unwrap();
     assert_eq!(store.bounds().map(|(first, _)| first), Some(id(2)));
 }
 
-/// Far more than a busy machine takes for an append.
+/// Much longer than an append takes on a busy machine.
 const SLOW: Duration = Duration::from_millis(1_500);
 
 #[test]
@@ -299,8 +299,8 @@ fn read_in_runtime(store: &BinlogStore) -> Vec<Entry> {
         .unwrap()
 }
 
-/// A committed entry that is not yet durable here must not be stored as committed: after a crash the
-/// log would not have what the hard state names.
+/// A committed entry that is not yet durable on this member must not be stored as committed. After a crash, the log would lack the entry
+/// that the hard state names.
 #[test]
 fn the_stored_committed_entry_is_one_that_the_log_has() {
     let disk = FaultyDisk::new();
@@ -309,7 +309,7 @@ fn the_stored_committed_entry_is_one_that_the_log_has() {
     let sync = disk.calls() + 2;
     disk.fail_call(sync, CallFault::Io);
     let failing = block_on(begin(&mut store, vec![transaction(id(1), 10)])).unwrap();
-    // The other members have it already.
+    // The other members already have the entry.
     save_committed(&mut store, id(1)).ok();
     assert!(block_on(failing).is_err());
     store.close().unwrap_err();
@@ -318,7 +318,7 @@ fn the_stored_committed_entry_is_one_that_the_log_has() {
     let (store, _) = open(&disk).unwrap();
     assert_eq!(read_all(&store).unwrap().len(), 1);
 
-    // Nor when the log works, and is only not so far.
+    // The same holds if the log has no failure, but does not reach the committed entry yet.
     drop(store);
     let (mut store, _) = open(&disk).unwrap();
     for _ in 0..20 {
@@ -328,7 +328,7 @@ fn the_stored_committed_entry_is_one_that_the_log_has() {
     let (store, _) = open(&disk).unwrap();
     assert_eq!(store.applied_at_open().0, Some(id(0)));
 
-    // In good order, it is stored at the end.
+    // At a clean stop, the committed entry is stored.
     drop(store);
     let (mut store, _) = open_with(&disk, threaded()).unwrap();
     block_on(async { begin(&mut store, vec![transaction(id(1), 10)]).await?.await }).unwrap();
@@ -340,8 +340,7 @@ fn the_stored_committed_entry_is_one_that_the_log_has() {
     assert_eq!(store.applied_at_open().0, Some(id(1)));
 }
 
-/// With a thread, too, nothing acknowledged is lost wherever the power goes; appends are under way in
-/// groups of up to eight.
+/// With a writer thread, too, no acknowledged entry is lost at any power cut. Up to eight appends are pending at a time.
 #[test]
 fn grouped_appends_survive_power_cuts() {
     let mut outcomes = 0;
@@ -359,7 +358,7 @@ fn grouped_appends_survive_power_cuts() {
             drop(store);
             for seed in 0..3 {
                 let disk = disk.fork();
-                // Data of the operating system survives the process, not the machine.
+                // Data in the operating system survives the end of the process, but not of the machine.
                 match durability {
                     Durability::Fsync => disk.power_cycle(Survival::Seeded(cut * 3 + seed)),
                     Durability::Os => disk.restart_process(),
@@ -384,7 +383,7 @@ fn grouped_appends_survive_power_cuts() {
     println!("{outcomes} outcomes");
 }
 
-/// How many entries were acknowledged, and which were asked for.
+/// Returns the number of acknowledged entries, and all requested entries.
 fn append_until_cut(store: &mut BinlogStore) -> (usize, Vec<Entry>) {
     let (mut acknowledged, mut submitted) = (0, Vec::new());
     'rounds: for round in 0..60_u64 {

@@ -1,5 +1,4 @@
-//! Random histories of appends, truncations, rotations, purges, votes and restarts, against a model
-//! that is nothing but a vector.
+//! Random histories of appends, truncations, rotations, purges, votes and restarts, compared with a model that is only a vector.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -12,14 +11,14 @@ use testkit::log_entries::{blank, membership, rotate, transaction};
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// Kinds of the entries to append: 0 blank, 1 membership, 2 rotate, else a transaction of so many bytes.
+    /// Kinds of the entries to append: 0 blank, 1 membership, 2 rotate; any other number is a transaction of that many bytes.
     Append(Vec<u16>),
-    /// How many entries to take back at most.
+    /// Maximum number of entries to truncate.
     Truncate(usize),
-    /// How many entries to purge at most.
+    /// Maximum number of entries to purge.
     Purge(usize),
     NewTerm,
-    /// Commits all but so many entries.
+    /// Commits all entries except this many of the last ones.
     Commit(usize),
     Restart(Restart),
 }
@@ -59,7 +58,7 @@ fn entry(op_id: OpId, kind: u16) -> Entry {
     }
 }
 
-/// The steps that an act asks for, given what is there.
+/// The step for an act in the current state of the log.
 fn steps(act: &Act, model: &Model, term: u64, committed: Option<OpId>) -> Option<Step> {
     let last = model
         .entries
@@ -155,7 +154,7 @@ fn play(acts: &[Act], options: &StoreOptions) -> Result<(), TestCaseError> {
             .map_err(|what| TestCaseError::fail(format!("after {step:?}: {what}")))?;
     }
 
-    // A member that was only ever told the outcome has the same files.
+    // A member that appends only the final entries has the same files.
     if model.floor.is_none() {
         let straight = FaultyDisk::new();
         let (mut other, _) = open_with(&straight, options.clone()).unwrap();

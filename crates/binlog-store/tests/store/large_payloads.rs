@@ -1,4 +1,4 @@
-//! Payloads that are larger than what is held in memory, or checked by the engine's loop.
+//! Payloads that are too large to stay in memory, or to be checked in the engine's loop.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -36,7 +36,7 @@ fn a_large_entry_is_read_into_a_file_and_is_the_one_that_was_written() {
         .map(|(index, bytes)| transaction(OpId::new(0, index), bytes))
         .collect();
     append(&mut store, entries.clone()).unwrap();
-    // Uncommitted entries are in memory still.
+    // Uncommitted entries are still in memory.
     assert!(read_all(&store).unwrap() == entries);
     assert_eq!(spill.bytes(), 0);
     store.close().unwrap();
@@ -45,7 +45,7 @@ fn a_large_entry_is_read_into_a_file_and_is_the_one_that_was_written() {
     let read = read_all(&store).unwrap();
     assert!(spill.bytes() > SPILLED_FROM as u64);
     assert!(read == entries);
-    // Held in memory it is the same.
+    // Without a spill folder, the payload stays in memory and is the same.
     store.close().unwrap();
     drop(store);
     let store = open(home.path(), SpillFolder::default());
@@ -67,7 +67,7 @@ fn a_large_payload_that_was_damaged_on_its_way_is_not_written() {
     };
     let error = append(&mut store, vec![damaged]).unwrap_err().to_string();
     assert!(error.contains("damaged on its way"), "{error}");
-    // The writer has given up, and says so.
+    // The writer has stopped and reports its error.
     assert!(store.close().is_err());
     drop(store);
     let store = open(home.path(), SpillFolder::default());

@@ -1,5 +1,4 @@
-//! The log read without its member: listing, finding, verifying, following, comparing; also while
-//! the member writes.
+//! Read-only access to the log without its member: listing, finding, verifying, following and comparing, also while the member writes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -78,7 +77,7 @@ fn files_are_listed_with_their_contents() {
     assert_eq!(files[1].gtids, (10..19).map(gtid).collect());
     assert_eq!(files[2].size, disk.contents(&name(3)).unwrap().len() as u64);
     assert!(files.iter().all(|file| file.fault.is_none()));
-    // Also by the directory of the files itself.
+    // The directory of the log files can be opened, too.
     let by_files = LogDirectory::open(disk.file_system(), &log_dir()).unwrap();
     assert_eq!(by_files.files().unwrap(), files);
     let none = LogDirectory::open(disk.file_system(), Path::new("/elsewhere"))
@@ -125,7 +124,7 @@ fn entries_are_found_by_index_op_id_and_gtid() {
     assert_eq!(from[0], records[17]);
 }
 
-/// All that is damaged.
+/// Returns the only damage in the log.
 fn damage(disk: &FaultyDisk) -> Corruption {
     let report = directory(disk).verify(&|_| {}).unwrap();
     assert_eq!(report.damaged.len(), 1, "{:?}", report.damaged);
@@ -159,7 +158,7 @@ fn verification_names_each_damaged_file() {
         );
         assert_eq!(damage.fault.entry_offset, record.offset);
     }
-    // Two of them, one in its header: the bytes between them are verified.
+    // Two damaged files, one of them in its header: the bytes between the damages are verified.
     let two = disk.fork();
     two.flip_bit(&name(1), records[3].end - 6, 2);
     two.flip_bit(&name(3), 30, 2);
@@ -169,7 +168,7 @@ fn verification_names_each_damaged_file() {
     let whole = |record: &&EntryRecord| record.file == file(2) || record.op_id < records[3].op_id;
     let whole = records.iter().filter(whole).count();
     assert_eq!(report.entries, u64::try_from(whole).unwrap());
-    // A header that does not follow from the log before: one of another member's log.
+    // A file of another member's log, whose header does not match the previous file.
     let other = FaultyDisk::new();
     let (mut store, _) = open(&other).unwrap();
     let mut different = entries();
@@ -198,7 +197,7 @@ fn an_unfinished_write_at_the_end_is_no_damage() {
         assert_eq!(directory.entries().unwrap().map(Result::unwrap).count(), 24);
         assert!(directory.files().unwrap()[2].fault.is_some());
     }
-    // The same in a closed file is damage.
+    // In a closed file, an unfinished write is damage.
     let closed = disk.contents(&name(1)).unwrap();
     disk.set_contents(&name(1), closed[..closed.len() - 1].to_vec());
     let directory = directory(&disk);
@@ -242,7 +241,7 @@ fn a_log_is_followed_while_it_is_written_and_taken_back() {
     )
     .unwrap();
     assert_eq!(news(&mut follower), ["+2.23", "+2.24", "+2.25"]);
-    // Truncated and written again between two polls.
+    // The log is truncated and written again between two polls.
     truncate(&mut store, Some(id(2, 23))).unwrap();
     append(&mut store, vec![blank(id(3, 24)), blank(id(3, 25))]).unwrap();
     assert_eq!(news(&mut follower), ["back to 2.23", "+3.24", "+3.25"]);

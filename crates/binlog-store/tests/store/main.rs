@@ -1,4 +1,4 @@
-//! The log on disks that lose power, fill, fail and rot, and on real ones.
+//! Tests of the log on disks that lose power, fill up, fail and corrupt data, and on real disks.
 
 mod begins_at_a_later_file;
 mod committed_part;

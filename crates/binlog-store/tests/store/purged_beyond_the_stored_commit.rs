@@ -1,5 +1,5 @@
-//! The committed op id on the disk is a hint that is stored now and then; the purge floor is stored immediately. After a crash
-//! between the two, a member continues from the floor, and not from the older hint: the entries after that are gone.
+//! The committed op id on the disk is a hint that is stored at intervals; the purge floor is stored immediately. After a crash between the
+//! two, the member continues from the floor and not from the older hint, because the entries between them are gone.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -18,7 +18,7 @@ fn a_member_continues_from_its_purge_floor() {
     for index in 1..20 {
         append(&mut store, vec![transaction(id(index), 100)]).unwrap();
     }
-    // The eighth of these is stored, those after it are not.
+    // The eighth of these op ids is stored, the later ones are not.
     for committed in 3..14 {
         save_committed(&mut store, id(committed)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Files that were purged go from the disk: under load that never pauses, too, and where another process removed a file before the writer.
+//! Purged files are removed from the disk, also under uninterrupted load, and if another process removed a file before the writer.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -16,19 +16,19 @@ use raft_types::{LogId, OpId, TypeConfig};
 use testkit::disk::{CallFault, FaultyDisk};
 use testkit::log_entries::{rotate, transaction};
 
-/// What a call to the disk takes: far more than this thread is kept from running.
+/// Duration of a disk call: much longer than the scheduler may delay this thread.
 const SLOW: Duration = Duration::from_millis(100);
-/// Groups of entries that take far longer than removing the files may.
+/// Number of groups of entries within which the files must be removed.
 const MANY_GROUPS: u64 = 50;
 
-/// Files that are purged in these tests.
+/// Number of files that these tests purge.
 const PURGED: u64 = 8;
 
 fn id(index: u64) -> OpId {
     OpId::new(0, index)
 }
 
-/// A log whose first [`PURGED`] files have nothing but their rotate entries, and are committed.
+/// Fills a log: its first [`PURGED`] files contain only their rotate entries, which are committed.
 fn fill(store: &mut BinlogStore) {
     for index in 0..PURGED {
         append(store, vec![rotate(id(index))]).unwrap();
@@ -36,7 +36,7 @@ fn fill(store: &mut BinlogStore) {
     save_committed(store, id(PURGED - 1)).unwrap();
 }
 
-/// Without the index.
+/// Number of log files on the disk, without the index.
 fn files_on(disk: &FaultyDisk) -> usize {
     log_files(disk).len() - 1
 }
@@ -52,7 +52,7 @@ fn purged_files_are_removed_although_entries_keep_coming() {
     let (mut store, _) = open_with(&disk, threaded).unwrap();
     fill(&mut store);
     purge(&mut store, id(PURGED - 1)).unwrap();
-    // Each group of entries takes two slow calls, and the next ones are there long before it is written: the writer is never idle.
+    // Each group of entries takes two slow calls, and the next entries arrive before it is written. So the writer is never idle.
     for call in 1..=4 * MANY_GROUPS {
         disk.fail_call(disk.calls() + call, CallFault::Slow(SLOW));
     }
@@ -102,7 +102,7 @@ fn a_purged_file_removed_by_another_process_counts_as_removed() {
     assert_eq!(files_on(&disk), 1);
 }
 
-/// Except for a lack of room, which may end, the log stops at any error of a call of a purge.
+/// If any call of a purge fails, the log stops; a lack of room is the only exception, because it may end.
 #[test]
 fn no_call_of_a_purge_may_fail_unnoticed() {
     let purged = |failing: Option<u64>| {
@@ -123,8 +123,8 @@ fn no_call_of_a_purge_may_fail_unnoticed() {
     }
 }
 
-/// A reader takes the first entry that it gets for the next one: the engine would send it after an earlier one,
-/// and an applier would omit the entries between them.
+/// A reader assumes that the first entry it receives is the next one. The engine would send it directly after an earlier entry, and an
+/// applier would skip the entries between them.
 #[test]
 fn readers_never_get_later_entries_in_place_of_purged_ones() {
     let disk = FaultyDisk::new();

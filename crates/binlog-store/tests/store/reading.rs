@@ -1,4 +1,4 @@
-//! Readers: from memory and from files, bounded, complete, and right while the log changes under them.
+//! Readers: entries from memory and from files, bounded and complete, and correct while the log changes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -123,7 +123,7 @@ fn log_ids_are_known_without_reading() {
         wanted
     );
     assert_eq!(store.stats().cache_misses + store.stats().cache_hits, reads);
-    // From a purged entry on, which is the range's first.
+    // The range may begin with a purged entry.
     save_committed(&mut store, id(1, 100)).unwrap();
     purge(&mut store, id(1, 100)).unwrap();
     assert_eq!(
@@ -170,7 +170,7 @@ fn readers_see_consistent_logs_during_truncations() {
         append(&mut store, vec![transaction(id(1, index), 300)]).unwrap();
     }
     let stop = Arc::new(AtomicBool::new(false));
-    // The last entry that stayed when a term's leader took over.
+    // For each term, the index of the last entry that its leader kept.
     let kept: Arc<Mutex<BTreeMap<u64, u64>>> = Arc::default();
     let readers: Vec<_> = (0..3)
         .map(|seed| {
@@ -185,7 +185,7 @@ fn readers_see_consistent_logs_during_truncations() {
                     assert_eq!(first, start, "begins where it was asked to");
                     for (at, entry) in found.iter().enumerate() {
                         assert_eq!(entry.log_id.index, start + at as u64, "no hole");
-                        // An entry's text follows from its index: so that the read bytes are checked.
+                        // An entry's content depends only on its index and term, so this checks the bytes that were read.
                         assert!(
                             entry.payload == transaction(OpId::from(entry.log_id), 300).payload
                         );
@@ -216,12 +216,12 @@ fn readers_see_consistent_logs_during_truncations() {
 
 #[test]
 fn a_tail_that_is_taken_back_between_two_pieces_of_a_read_is_not_in_it() {
-    // Where the disk answers immediately, the read waits nowhere, and nothing can come between its pieces.
+    // If the disk answers immediately, the read never waits, and no truncation can happen between its pieces. So several attempts are made.
     let taken_back = (0..100).filter(|_| tail_is_taken_back_between_two_pieces());
     assert_eq!(taken_back.take(5).count(), 5);
 }
 
-/// True if it was; the read entries are then those after the truncation.
+/// Returns true if the truncation happened between two pieces; the read must then return the entries after the truncation.
 fn tail_is_taken_back_between_two_pieces() -> bool {
     let dir = tempfile::tempdir().unwrap();
     let meta = Arc::new(SledMeta::open(&dir.path().join("meta")).unwrap());
@@ -241,7 +241,7 @@ fn tail_is_taken_back_between_two_pieces() -> bool {
     };
     save_vote(&mut store, 1).unwrap();
     append(&mut store, transactions(1, 0..20)).unwrap();
-    // New entries are in memory still.
+    // New entries are still in memory, so the log is opened again.
     drop(store);
     let (mut store, _) = open().unwrap();
     let mut reader = store.reader();
@@ -272,8 +272,8 @@ fn tail_is_taken_back_between_two_pieces() -> bool {
     waits >= 3
 }
 
-/// Entries of one read are of one log that there was: after the entry that a term's leader kept,
-/// and up to an entry of that term, there is nothing but that term's.
+/// Checks that all entries of one read were in the log together. After the entry that a term's leader kept, and up to the last entry of
+/// that term, all entries are of that term.
 fn assert_one_history(entries: &[Entry], kept: &BTreeMap<u64, u64>) {
     let Some(last) = entries.last().map(|entry| OpId::from(entry.log_id)) else {
         return;
@@ -319,7 +319,7 @@ fn a_hold_keeps_files_until_it_is_dropped() {
         Some((3, PurgeLimit::Held(65)))
     );
 
-    // Even if the engine purges further, the held files stay; the entries are no longer served.
+    // If the engine purges further, the held files stay, but their purged entries are no longer served.
     purge(&mut store, id(2, 150)).unwrap();
     assert_eq!(file_count(&disk), 9);
     assert_eq!(store.bounds().map(|(first, _)| first), Some(id(2, 151)));
@@ -333,7 +333,7 @@ fn a_hold_keeps_files_until_it_is_dropped() {
         "purged transactions stay in the set"
     );
 
-    // A hold does not outlive the process: at the next start the rest goes, too.
+    // A hold ends with the process: the next start removes the remaining files.
     let before = workload::read_all(&store).unwrap();
     let held = store.hold(0);
     purge(&mut store, id(3, 240)).unwrap();
@@ -380,7 +380,7 @@ fn applied_state_and_memberships_are_those_of_the_committed_entry() {
         );
     }
 
-    // Also when the membership's own entry is purged.
+    // The same holds if the membership's own entry is purged.
     let (mut store, _) = open(&disk).unwrap();
     purge(&mut store, id(2, 195)).unwrap();
     drop(store);
@@ -404,7 +404,7 @@ fn current_file_and_format_description_follow_rotations() {
     assert_eq!(store.current_file().number.get(), 10);
 }
 
-/// The sequence number of the tests' transactions is one more than their index.
+/// The sequence number of a test transaction is its index plus one.
 #[test]
 fn the_sequence_number_is_that_of_the_current_files_last_transaction() {
     let disk = FaultyDisk::new();
@@ -428,7 +428,7 @@ fn the_sequence_number_is_that_of_the_current_files_last_transaction() {
         store = open(&disk).unwrap().0;
         assert_eq!(store.sequence_number(), expected, "opened again");
     }
-    // Within a file, up to its rotate entry, and over its end.
+    // Truncations within a file, to its rotate entry, and across its end.
     for (keep, expected) in [(7, 0), (6, 0), (5, 6), (4, 3), (1, 2), (0, 0)] {
         truncate(&mut store, Some(id(1, keep))).unwrap();
         assert_eq!(store.sequence_number(), expected, "up to {keep}");
@@ -446,7 +446,7 @@ fn entries_that_do_not_follow_are_refused() {
             "{wrong}: {error}"
         );
     }
-    // A mistake of the caller is no failure of the store.
+    // A caller's mistake is not a failure of the store.
     assert!(store.failure().is_none());
     append(&mut store, vec![blank(id(3, 300))]).unwrap();
 

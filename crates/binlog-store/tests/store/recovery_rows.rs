@@ -1,4 +1,4 @@
-//! Every row of the recovery table and of the index table, made to happen.
+//! A test for every row of the recovery table and of the index table.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -42,8 +42,8 @@ fn first_entries() -> (FaultyDisk, BinlogStore) {
     (disk, store)
 }
 
-/// A log of two files: entries 0.0 to 1.4 in the first, which ends with the rotate entry 1.4, and 1.5
-/// and 1.6 in the second; 1.3 is committed; the member was stopped in good order.
+/// A log of two files. The first has entries 0.0 to 1.4 and ends with rotate entry 1.4; the second has 1.5 and 1.6. Entry 1.3 is committed,
+/// and the member was stopped cleanly.
 fn stopped() -> FaultyDisk {
     let (disk, mut store) = first_entries();
     append(
@@ -62,7 +62,7 @@ fn stopped() -> FaultyDisk {
     disk
 }
 
-/// A disk that is being set up for the first time: the hard state says so, no file is there yet.
+/// A disk on which the first log is being created: the hard state records that, and there is no file yet.
 fn creating() -> FaultyDisk {
     let disk = FaultyDisk::new();
     open(&disk).unwrap();
@@ -78,7 +78,7 @@ fn creating() -> FaultyDisk {
     disk
 }
 
-/// The stopped log with the first `bytes` bytes of one more entry, of which nothing was acknowledged.
+/// The stopped log, followed by a torn part of one more entry, which was not acknowledged.
 fn torn(tear: impl FnOnce(Vec<u8>) -> Vec<u8>) -> FaultyDisk {
     let disk = stopped();
     let longer = disk.fork();
@@ -90,15 +90,14 @@ fn torn(tear: impl FnOnce(Vec<u8>) -> Vec<u8>) -> FaultyDisk {
     disk
 }
 
-/// Cuts a file's last `bytes` bytes off.
+/// Removes a file's last `bytes` bytes.
 fn shorten(disk: &FaultyDisk, file: PathBuf, bytes: usize) {
     let mut contents = disk.contents(&file).unwrap();
     contents.truncate(contents.len() - bytes);
     disk.set_contents(&file, contents);
 }
 
-/// Opens the log, which must meet these rows, and have the stopped log's entries; opening it again
-/// must then be nothing special.
+/// Opens the log, which must match these rows and have the stopped log's entries. A second open must then find a clean log.
 fn opens(disk: &FaultyDisk, cases: &[&str], index_case: &str) -> RecoveryReport {
     let report = opens_with(disk, cases, index_case, "7 entries 0.0..=1.6");
     assert_eq!(
@@ -130,7 +129,7 @@ fn opens_with(
     report
 }
 
-/// Opening must be refused, with a message that names these words, and must change nothing.
+/// Checks that opening is refused, with a message that contains these words, and that nothing changes.
 fn refuses(disk: &FaultyDisk, words: &[&str]) -> OpenError {
     let before = log_files(disk);
     let error = open(disk).map(|_| ()).unwrap_err();
@@ -139,7 +138,7 @@ fn refuses(disk: &FaultyDisk, words: &[&str]) -> OpenError {
         assert!(message.contains(word), "{word:?} is not in: {message}");
     }
     assert!(error.is_corruption(), "{message}");
-    // What may take the place of a damaged file, the program says.
+    // The message of damage does not contain the remedy: the program adds it.
     assert!(
         matches!(error, OpenError::Corrupt { .. })
             || message.contains("Restore the whole data directory"),
@@ -177,11 +176,11 @@ fn a_directory_that_has_had_a_log_gets_no_new_one() {
         }
         assert!(log_files(&disk) == before, "a refusal changes nothing");
     }
-    // The present entries are opened.
+    // If the log is present, it opens.
     workload::open_with(&stopped(), begun()).unwrap();
 }
 
-/// Tests that are named after a row, and the list of the rows that have one.
+/// Declares tests that are named after a row, and the list of the rows that have a test.
 macro_rules! rows {
     ($list:ident: $($name:ident, $row:literal => $body:block)*) => {
         $(
@@ -199,7 +198,7 @@ rows! { TESTED:
     starting_over_interrupted, "starting over interrupted" => {
         let (longer, _) = open(&stopped()).unwrap();
         let start = start_after(&longer, id(1, 4));
-        // The note is there; of the old files there may be all, some or none, and of the new one a part.
+        // The hard state records the restart. All, some or none of the old files are left, and a part of the new file.
         let disk = FaultyDisk::new();
         let (mut store, _) = open(&disk).unwrap();
         save_vote(&mut store, 2).unwrap();
@@ -240,7 +239,7 @@ rows! { TESTED:
         let disk = stopped();
         disk.copy_meta_from(&FaultyDisk::new());
         assert!(matches!(refuses(&disk, &["vote twice", "meta/"]), OpenError::MetaMissing { .. }));
-        // As well when it says that the log is only being made, and the log has entries.
+        // The same holds if the hard state records that the log is being created, although the log has entries.
         disk.copy_meta_from(&creating());
         refuses(&disk, &["vote twice"]);
     }
@@ -258,14 +257,14 @@ rows! { TESTED:
     }
 
     rotated_while_being_made, "rotated while being made" => {
-        // A log with entries that is said to be in the making counts as one without a hard state,
-        // so this row is only reached through the table.
+        // A log with entries counts as one without a hard state if the hard state records that it is being created. So only a direct call
+        // reaches this row.
         let case = binlog_store::judge(binlog_store::TailState::RotateWithoutNext, binlog_store::MetaState::Creating);
         assert_eq!(case.verdict, binlog_store::Verdict::RefuseMetaMissing);
     }
 
     damage_in_the_middle, "damage in the middle" => {
-        // A byte of the payload of 1.5, which 1.6 follows: in the last file, but no torn tail.
+        // A damaged byte in the payload of 1.5. Entry 1.6 follows, so this is no torn tail, although it is the last file.
         let disk = stopped();
         let (store, _) = open(&disk).unwrap();
         drop(store);
@@ -274,18 +273,18 @@ rows! { TESTED:
         let error = refuses(&disk, &["binlog.000002", "at offset", "not cut off"]);
         assert!(matches!(error, OpenError::Corrupt { .. }));
 
-        // A byte of a closed file.
+        // A damaged byte in a closed file.
         let disk = stopped();
         assert!(disk.flip_bit(&file(1), 3_000, 3));
         refuses(&disk, &["binlog.000001", "at offset"]);
 
-        // A closed file that is cut off.
+        // A closed file without its end.
         let disk = stopped();
         shorten(&disk, file(1), 10);
         refuses(&disk, &["binlog.000001", "ends"]);
 
-        // A file without a header after one that does not end with a rotate event, or has bytes after it: it is not one that was
-        // being made.
+        // A file without a header, after a file that does not end with a rotate event, or has bytes after it. The second file cannot have
+        // been in creation.
         let begun = stopped().contents(&file(2)).unwrap()[..40].to_vec();
         let (open_file, store) = first_entries();
         drop(store);
@@ -298,7 +297,7 @@ rows! { TESTED:
         disk.set_contents(&file(2), begun);
         refuses(&disk, &["binlog.000001", "follow the rotate"]);
 
-        // The only file, of which half a header is left: it had entries once.
+        // The only file has half a header left. It had entries, so it was not in creation.
         let (only_file, store) = first_entries();
         drop(store);
         only_file.power_cycle(Survival::Nothing);
@@ -306,7 +305,7 @@ rows! { TESTED:
         only_file.set_contents(&file(1), header);
         refuses(&only_file, &["binlog.000001"]);
 
-        // A closed file that says that another one follows it, or that it continues within it.
+        // A closed file whose rotate event names another file or position than the start of the next file.
         for (at, byte) in [(19, 5), (19 + 8 + 12, b'3')] {
             let disk = stopped();
             let mut closed = disk.contents(&file(1)).unwrap();
@@ -319,7 +318,7 @@ rows! { TESTED:
             refuses(&disk, &["binlog.000001", "does not name binlog.000002"]);
         }
 
-        // A header that rots in front of entries, where a file was to begin.
+        // A damaged header of a file that has entries.
         let disk = stopped();
         assert!(disk.flip_bit(&file(2), 40, 3));
         refuses(&disk, &["binlog.000002"]);
@@ -371,12 +370,12 @@ rows! { TESTED:
     }
 
     durable_entries_gone, "durable entries gone" => {
-        // The last entry, of which the hard state knows that it was durable, is cut into.
+        // The last entry is incomplete, although the hard state records that it was durable.
         let disk = stopped();
         shorten(&disk, file(2), 20);
         let error = refuses(&disk, &["entry 1.6 was durable", "ends at entry 1.5"]);
         assert!(matches!(error, OpenError::EntriesMissing { .. }));
-        // Or a byte of it is damaged, and nothing follows that would tell.
+        // A byte of that entry is damaged. No entry follows it, so only the hard state shows that this is no torn tail.
         let disk = stopped();
         let size = disk.contents(&file(2)).unwrap().len() as u64;
         assert!(disk.flip_bit(&file(2), size - 20, 0));
@@ -420,7 +419,7 @@ rows! { TESTED:
         let (mut store, _) = open(&purged).unwrap();
         purge(&mut store, id(1, 5)).unwrap();
         drop(store);
-        // The floor was stored, but the first file had not gone yet.
+        // The floor was stored, but the first file was not removed yet.
         disk.copy_meta_from(&purged);
         let cases = &["purge floor beyond the first file"];
         let report = opens_with(&disk, cases, "file not in index", "1 entries 1.6..=1.6");
@@ -451,9 +450,9 @@ rows! { TESTED:
             let report = opens(&disk, &["torn event"], "index agrees");
             assert!(report.cut.is_some_and(|cut| cut.file.get() == 2));
         }
-        // Within the header of the first event after the marker.
+        // The file ends within the header of the first event after the marker.
         opens(&torn(|entry| entry[..70].to_vec()), &["torn event"], "index agrees");
-        // After that event: the next one was never begun.
+        // The file ends after that event, before the next one.
         let behind_the_first = |entry: Vec<u8>| {
             let size = u32::from_le_bytes(*entry[63 + 9..].first_chunk().unwrap());
             entry[..63 + size as usize].to_vec()
@@ -468,7 +467,7 @@ rows! { TESTED:
     }
 
     tail_that_ends_in_zeros, "tail that ends in zeros" => {
-        // Complete in length, but with zeros for its second half, or less, or more.
+        // The entry has its full length, but zeros from some offset on.
         for zeros_from in [1, 30, 63, 64, 200] {
             let half_zero = torn(|mut entry| {
                 entry[zeros_from..].fill(0);
@@ -480,7 +479,7 @@ rows! { TESTED:
     }
 
     garbage_after_a_first_header, "garbage after a first file's header" => {
-        // Nothing was ever acknowledged by a log that is only being made.
+        // A log in creation has never acknowledged anything.
         let whole = FaultyDisk::new();
         open(&whole).unwrap();
         let disk = creating();
@@ -498,8 +497,8 @@ rows! { TESTED:
     garbage_tail, "garbage tail" => {
         let report = opens(&torn(|_| vec![0xff; 50]), &["garbage tail"], "index agrees");
         assert!(report.cut.is_some_and(|cut| cut.doubted));
-        // Any byte of an entry that is there in its whole length: it may have been acknowledged. Where the size in a
-        // header rots, the end position next to it shows that the file does not end too early.
+        // One damaged byte in an entry of full length, which may have been acknowledged. If the size in a header is damaged, the end
+        // position next to it shows that the file does not end too early.
         for at in [0, 9, 10, 12, 30, 62, 63, 72, 73, 74, 100, 350] {
             let rotten = torn(|mut entry| {
                 entry[at] ^= 0x40;
@@ -525,7 +524,7 @@ rows! { TESTED:
             disk.contents(&file(2)).unwrap()
         };
         let written = [0, 4, 100, header.len() - 1].map(|bytes| header[..bytes].to_vec());
-        // Of its whole length, and not all of it had reached the disk: no entry was after it.
+        // The header has its full length, but not all of its bytes had reached the disk. So no entry had followed it.
         let half_zero = [&header[..header.len() / 2], &vec![0; header.len().div_ceil(2)]].concat();
         for bytes in written.into_iter().chain([half_zero]) {
             let disk = before_the_second_file();
@@ -538,10 +537,10 @@ rows! { TESTED:
     }
 }
 
-/// The stopped log as it was when its first file was complete and the second one not yet begun.
+/// The stopped log at the time when its first file was complete and the second one not yet created.
 fn before_the_second_file() -> FaultyDisk {
     let (disk, mut store) = first_entries();
-    // The rotate entry's sync is the call after its write.
+    // The sync of the rotate entry is the call after its write.
     disk.cut_power_after(disk.calls() + 2);
     append(
         &mut store,
@@ -576,7 +575,7 @@ rows! { INDEX_TESTED:
         let disk = stopped();
         disk.set_contents(&log_dir().join("binlog.index"), b"./binlog.000001\n".to_vec());
         opens(&disk, &["clean"], "file not in index");
-        // A half-written new index next to the old one is simply removed.
+        // A half-written new index next to the old one is removed.
         let disk = stopped();
         disk.set_contents(&log_dir().join("binlog.index.new"), b"./bin".to_vec());
         opens(&disk, &["clean"], "index agrees");
@@ -635,14 +634,14 @@ fn waiters_for_entries_are_notified_of_those_present_at_the_start() {
     assert_eq!(*store.handle().appended().borrow(), 7);
 }
 
-/// True if a log that is opened now is in doubt about its end.
+/// Opens the log and returns its doubt about its end, if any.
 fn is_in_doubt(disk: &FaultyDisk) -> Option<DoubtedTail> {
     open(disk).unwrap().0.handle().doubted_tail()
 }
 
 #[test]
 fn an_acknowledged_tail_that_rotted_is_remembered_until_it_is_settled() {
-    // 1.7 was acknowledged, the durable mark trails, and a bit of it rots.
+    // Entry 1.7 was acknowledged after the durable mark was stored, and one of its bits is damaged.
     let disk = torn(|mut entry| {
         let last = entry.len() - 1;
         entry[last] ^= 1;
@@ -655,7 +654,7 @@ fn an_acknowledged_tail_that_rotted_is_remembered_until_it_is_settled() {
     assert_eq!(handle.doubted_tail(), Some(doubt));
     let settle = |from| block_on(FileStarts::settle_tail(&handle, from)).unwrap();
     assert!(!settle(doubt.settled_from()));
-    // Over starts, whatever they find.
+    // The doubt stays after further starts, whatever they find.
     drop(store);
     disk.power_cycle(Survival::Nothing);
     assert_eq!(is_in_doubt(&disk), Some(doubt));
@@ -663,7 +662,7 @@ fn an_acknowledged_tail_that_rotted_is_remembered_until_it_is_settled() {
     store = open(&disk).unwrap().0;
     let handle = store.handle();
     let settle = |from| block_on(FileStarts::settle_tail(&handle, from)).unwrap();
-    // The leader's log ended at 1.7 when it was asked: it has to be here durably.
+    // The leader's log ended at 1.7 when the member asked it, so this log must have 1.7 durably.
     assert!(!settle(id(1, 7)));
     append(&mut store, vec![transaction(id(1, 7), 400)]).unwrap();
     assert!(settle(id(1, 7)));
@@ -674,8 +673,8 @@ fn an_acknowledged_tail_that_rotted_is_remembered_until_it_is_settled() {
     assert_eq!(is_in_doubt(&disk), None);
 }
 
-/// A ring of one gets its second member and its power goes within the seconds in which the durable mark trails. Without the
-/// entry that added the second member it would believe to be alone, ask no other member, and lead.
+/// A ring of one member adds a second one. The power is cut in the seconds before the durable mark is stored. Without the entry that added
+/// the second member, the first would assume that it is alone, ask no other member, and elect itself.
 #[test]
 fn a_membership_damaged_after_its_acknowledgement_is_never_truncated() {
     for durability in [Durability::Fsync, Durability::Os] {
@@ -695,7 +694,7 @@ fn a_membership_damaged_after_its_acknowledgement_is_never_truncated() {
         let alone = disk.contents(&file(1)).unwrap().len();
         append(&mut store, vec![membership(id(1, 3), &[1, 2])]).unwrap();
         let end = disk.contents(&file(1)).unwrap().len();
-        // Before the store is closed, which moves the mark.
+        // The crash is before the store is closed, because closing moves the mark.
         let crashed = disk.fork();
         crashed.power_cycle(Survival::Nothing);
         let refused = |disk: &FaultyDisk, what: &str| {
@@ -722,7 +721,7 @@ fn a_membership_damaged_after_its_acknowledgement_is_never_truncated() {
         shorten(&shorter, file(1), end - alone);
         refused(&shorter, &format!("{durability:?}, all of it gone"));
 
-        // Unacknowledged entries that a start finds count from then on.
+        // Unacknowledged entries that a start finds count as durable from then on.
         let before_the_mark = {
             let disk = FaultyDisk::new();
             let (mut store, _) = workload::open_with(&disk, options()).unwrap();
@@ -732,7 +731,7 @@ fn a_membership_damaged_after_its_acknowledgement_is_never_truncated() {
                 vec![membership(id(1, 0), &[1]), blank(id(1, 1))],
             )
             .unwrap();
-            // Its write and its sync, and then the power goes.
+            // The power is cut after the entry's write and sync.
             disk.cut_power_after(disk.calls() + 2);
             append(
                 &mut store,
@@ -775,7 +774,7 @@ fn a_doubt_is_recorded_before_truncation_at_every_crash_point() {
             disk.cut_power_after(last);
             open(&disk).map(|_| ()).ok();
             disk.power_cycle(survival);
-            // Either it is all there still, and found again, or the note is there.
+            // Either the damaged entry is still there and is found again, or the doubt is recorded.
             let cut = disk.contents(&file(2)).unwrap().len() < length;
             let (store, report) = open(&disk).unwrap();
             assert!(
@@ -789,7 +788,7 @@ fn a_doubt_is_recorded_before_truncation_at_every_crash_point() {
 
 #[test]
 fn entries_that_rot_together_with_the_header_before_them_leave_a_doubt() {
-    // One bad sector holds the header of the last file and its first entry.
+    // One bad sector contains the header of the last file and its first entry.
     let disk = before_the_second_file();
     let mut contents = {
         let longer = disk.fork();
@@ -831,7 +830,7 @@ fn another_rings_log_is_refused() {
         .unwrap_err();
     assert!(matches!(error, OpenError::ForeignRing { .. }), "{error}");
 
-    // A file of another ring's log among this ring's.
+    // One file of another ring's log, among the files of this ring.
     let other = FaultyDisk::new();
     let (mut store, _) = workload::open_with(&other, options).unwrap();
     let entries = vec![membership(id(0, 0), &[1, 2, 3]), rotate(id(0, 1))];
@@ -870,13 +869,13 @@ fn a_directory_that_cannot_be_listed_has_not_lost_its_files() {
     );
 }
 
-/// A process may have some thousand files open, and a log may have more: a start opens them in turn, as a running member does.
+/// A log may have more files than the few thousand that a process may open. So a start opens them in turn, as a running member does.
 #[test]
 fn a_start_has_few_files_open_however_many_the_log_has() {
     let disk = FaultyDisk::new();
     let (mut store, _) = open(&disk).unwrap();
     for index in 0..120 {
-        // A term may change within a file that is only looked through.
+        // The term changes within some of the files that a start does not read in full.
         let term = 1 + index / 7;
         save_vote(&mut store, term).unwrap();
         let entry = match index % 2 {
@@ -893,7 +892,7 @@ fn a_start_has_few_files_open_however_many_the_log_has() {
         VerifyAtStart::New,
     ] {
         disk.restart_process();
-        // From here on it counts from zero.
+        // The count of open files begins at zero here.
         disk.most_open_files();
         let options = StoreOptions {
             verify_at_start,
@@ -915,7 +914,7 @@ fn a_gap_between_files_is_refused() {
     drop(store);
     disk.power_cycle(Survival::Nothing);
     disk.delete(&file(2));
-    // With or without an index that would name it.
+    // This holds with or without an index that names the file.
     refuses(&disk, &["binlog.000002", "missing"]);
     disk.delete(&log_dir().join("binlog.index"));
     refuses(&disk, &["binlog.000002", "missing"]);

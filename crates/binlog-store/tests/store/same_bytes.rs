@@ -1,4 +1,4 @@
-//! Equal logs are equal files, however the entries arrived and whatever was taken back in between.
+//! Equal logs have equal files, however the entries arrived and whatever was truncated in between.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -15,7 +15,7 @@ use raft_types::{Entry, EntryPayload, MembershipPayload, OpId, TypeConfig};
 use testkit::disk::FaultyDisk;
 use testkit::log_entries::{blank, membership, rotate, transaction};
 
-/// Entries of all kinds, some of them larger than what the writer copies.
+/// Entries of all kinds; some are larger than the writer's copies.
 fn entries() -> Vec<Entry> {
     let sizes = [0, 40, 3_000, 2_500_000, 90, 70_000, 5_000_000, 10];
     (0..60)
@@ -41,7 +41,7 @@ fn fill(options: StoreOptions, batches: impl Iterator<Item = Vec<Entry>>) -> Fau
     disk
 }
 
-/// Asks for all appends before any of them is known to be durable.
+/// Requests all appends before any of them is known to be durable.
 fn fill_pipelined(options: StoreOptions, batch: usize) -> FaultyDisk {
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(&disk, options).unwrap();
@@ -109,7 +109,7 @@ fn bytes_do_not_depend_on_truncated_entries() {
     let entries = entries();
     for (at, entry) in entries.iter().enumerate() {
         if at % 7 == 3 {
-            // A former leader's entries, over a file's end, that a later leader takes back.
+            // A former leader's entries, across the end of a file, which a later leader truncates.
             let next = entry.log_id.index;
             let former = entry.log_id.leader_id.term.min(at as u64 / 25);
             let term = former.max(entries[at - 1].log_id.leader_id.term);
@@ -158,7 +158,7 @@ fn the_real_file_system_gets_the_same_bytes() {
     }
 }
 
-/// A membership as a later version would write it: fields that this one does not know, in an order that is not its own.
+/// A membership as a later version would write it: with fields unknown to this version, and in another order.
 const OF_A_LATER_VERSION: &str = r#"{ "written_by": "2.0", "nodes": {"1": {"rack": "b7", "name": "one", "region": "a",
     "kind": "witness", "votes": true, "address": "one:7400", "incarnation": "11111111-2222-3333-4444-555555555555"}},
     "configs": [[1]] }"#;
@@ -196,7 +196,7 @@ fn a_membership_of_a_later_version_stays_as_it_was_written() {
         1,
         "in the next file's header"
     );
-    // A log that begins after a purge has only the record of the floor to write it from.
+    // After the purge, the log has the membership only in the record of the purge floor.
     save_committed(&mut store, OpId::new(1, 9)).unwrap();
     purge(&mut store, OpId::new(1, 9)).unwrap();
     store.close().unwrap();

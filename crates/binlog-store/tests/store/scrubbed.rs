@@ -1,5 +1,5 @@
-//! What was read back once need not be read at the next start; what rots afterwards is found by the scrub, and replaced by another
-//! member's bytes, wherever the power is cut.
+//! Files that were verified once need not be verified at the next start. The scrub finds later damage, and another member's bytes replace
+//! the file, with a power cut after any call.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -33,7 +33,7 @@ fn new() -> StoreOptions {
     }
 }
 
-/// Appends a file of three entries from `first` on and closes it.
+/// Appends a file of three entries that start at index `first`, and closes it.
 fn file(store: &mut BinlogStore, first: u64) {
     let entries = vec![
         transaction(id(first), 200),
@@ -44,7 +44,7 @@ fn file(store: &mut BinlogStore, first: u64) {
     save_committed(store, id(first + 2)).unwrap();
 }
 
-/// Four closed files and one that is written, all read back by an opening that does.
+/// A log of four closed files and the current one; opening it has verified all of them.
 fn log() -> FaultyDisk {
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(&disk, new()).unwrap();
@@ -82,7 +82,7 @@ fn a_start_verifies_files_that_were_never_verified() {
     assert!(least < all);
     assert_eq!(verified_at_a_start(&disk, new()), least);
 
-    // Four files more are closed, and the member ends before they were read back.
+    // Four more files are closed, and the member ends before they are verified.
     let (mut store, _) = open_with(&disk, new()).unwrap();
     for first in [15, 18, 21, 24] {
         file(&mut store, first);
@@ -93,7 +93,7 @@ fn a_start_verifies_files_that_were_never_verified() {
     let read = verified_at_a_start(&disk, new());
     assert!(least < read && read < verified_at_a_start(&disk, options()));
 
-    // Or the scrub reads them.
+    // Alternatively, the scrub verifies them.
     let (store, _) = open_with(&disk, recent()).unwrap();
     assert!(store.scrub_progress().unverified_bytes > 0);
     let scrubbed: Vec<_> = std::iter::repeat_with(|| store.scrub_step(FAST, 0))
@@ -113,7 +113,7 @@ fn a_start_verifies_files_that_were_never_verified() {
     assert_eq!(verified_at_a_start(&disk, new()), least);
 }
 
-/// Of a file that is not read whole its header and the next one's say the terms, where these are one.
+/// If a file is not read whole, its header and the next file's show the terms, provided that it has only one term.
 #[test]
 fn a_start_that_steps_over_files_knows_the_terms_of_their_entries() {
     let disk = FaultyDisk::new();
@@ -123,7 +123,7 @@ fn a_start_that_steps_over_files_knows_the_terms_of_their_entries() {
     for first in [1, 4] {
         file(&mut store, first);
     }
-    // The term changes within a file, then between two, then within the last.
+    // The term changes within a file, then between two files, then within the last file.
     for (term, first, last) in [
         (1, 7, 7),
         (2, 8, 9),
@@ -169,7 +169,7 @@ fn a_start_that_steps_over_files_knows_the_terms_of_their_entries() {
     }
 }
 
-/// After each file, and within a large one where an entry ends more than 8 MiB after the last report.
+/// Progress is reported after each file, and within a large file at the first entry end more than 8 MiB after the last report.
 #[test]
 fn a_start_tells_how_far_it_has_read() {
     const MIB: usize = 1 << 20;
@@ -216,7 +216,7 @@ fn a_start_tells_how_far_it_has_read() {
     assert!((10 * MIB..11 * MIB).contains(&within), "{within}");
 }
 
-/// The mark names the entry at which its file ends. In a log that was cut back and continued with other entries there is another one.
+/// The mark names the last entry of its file. If the log was truncated and continued with other entries, the file has another last entry.
 #[test]
 fn a_verified_mark_of_a_truncated_log_is_invalid() {
     let disk = log();
@@ -241,7 +241,7 @@ fn a_verified_mark_of_a_truncated_log_is_invalid() {
     );
 }
 
-/// Flips a bit of the second file, which counts as read back.
+/// Flips a bit of the second file, which has been verified.
 fn rot(disk: &FaultyDisk) -> FileNumber {
     let file = FileNumber::FIRST.next();
     let path = log_dir().join(file.name());
@@ -250,7 +250,7 @@ fn rot(disk: &FaultyDisk) -> FileNumber {
     file
 }
 
-/// Puts the file together from what `give` gives.
+/// Assembles the file from the parts that `give` returns.
 fn repair(
     log: &LogHandle,
     file: FileNumber,
@@ -290,7 +290,7 @@ fn damage_is_found_and_repaired_with_another_members_bytes() {
     assert!(faults[0].why.contains(&damaged.name()), "{faults:?}");
     assert_eq!(store.failure(), None);
 
-    // Bytes that are damaged as well, or another file's, change nothing.
+    // Bytes that are damaged as well, or belong to another file, change nothing.
     let before = log_files(&disk);
     let spoilt = |part: FilePart| {
         let mut bytes = block_on(other.part_of_file(part))?.to_vec();
@@ -325,7 +325,7 @@ fn damage_is_found_and_repaired_with_another_members_bytes() {
     open(&disk).unwrap();
 }
 
-/// The applier, too, reads files that the scrub has read long ago.
+/// The applier also reads files that the scrub read long ago.
 #[test]
 fn damage_that_an_applier_meets_is_noted_and_replaced() {
     let disk = log();
@@ -351,7 +351,7 @@ fn damage_that_an_applier_meets_is_noted_and_replaced() {
     block_on(reader.limited_get_log_entries(4, 7)).unwrap();
 }
 
-/// Two adjacent damages on a disk: the one of the file that is written waits for its end, and does not hold the other up.
+/// Two adjacent files are damaged. The current file can be repaired only after it is closed, but the closed file before it need not wait.
 #[test]
 fn a_file_is_replaced_although_the_next_ones_header_is_damaged() {
     let disk = log();
@@ -368,7 +368,8 @@ fn a_file_is_replaced_although_the_next_ones_header_is_damaged() {
     assert_eq!(disk.contents(&path).unwrap(), whole[&damaged.name()]);
 }
 
-/// The disk reports a failed sync once: the writer could take its own next one, of a vote, for successful.
+/// The disk reports a failed sync only once. If the scrub kept the error to itself, the writer could assume that its own next sync, of a
+/// vote, had succeeded.
 #[test]
 fn a_failed_sync_of_the_scrub_record_stops_the_writer() {
     const LATER: u64 = 1 << 40;
@@ -394,7 +395,7 @@ fn a_failed_sync_of_the_scrub_record_stops_the_writer() {
     assert!(failure.contains("which files were verified"), "{failure}");
 }
 
-/// A consumer is sent what the scrub has read long ago, and will not read again for as long.
+/// A consumer receives files that the scrub read long ago and will not read again soon.
 #[test]
 fn damage_found_by_a_reader_is_verified_and_repaired() {
     let disk = log();
@@ -412,7 +413,7 @@ fn damage_found_by_a_reader_is_verified_and_repaired() {
     repair(&store, damaged, |part| block_on(other.part_of_file(part))).unwrap();
     assert_eq!(store.read_faults(), []);
 
-    // Likewise where the disk gives nothing of it, until the disk does.
+    // The same holds if the disk returns a read error, until it returns the bytes.
     let place = LogPlace {
         file: damaged,
         offset: 4,
@@ -424,7 +425,7 @@ fn damage_found_by_a_reader_is_verified_and_repaired() {
     assert_eq!(store.read_faults(), []);
 }
 
-/// The end of a file is held against the next one's header. If that is damaged, the file before it is not.
+/// The end of a file is compared with the next file's header. If that header is damaged, the file before it still counts as intact.
 #[test]
 fn damage_at_the_start_of_a_file_is_not_attributed_to_the_previous_one() {
     let disk = log();
@@ -484,7 +485,7 @@ fn a_repair_is_atomic_at_every_crash_point() {
     assert!(old > 3, "{old}");
 }
 
-/// The status of a member is requested all the time, and must not hang with its disk.
+/// The status of a member is requested often, and must not wait for its disk.
 #[test]
 fn scrub_progress_is_reported_while_the_disk_is_slow() {
     const SLOW: Duration = Duration::from_millis(400);

@@ -1,5 +1,5 @@
-//! A log that is written without syncing, and its next start: if the machine has stopped in the meantime, acknowledged
-//! entries may be missing, whatever the log's end looks like.
+//! A log that is written without syncs, and its next start. If the machine has stopped in between, acknowledged entries may be missing,
+//! whatever the log's end shows.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -17,7 +17,7 @@ fn id(index: u64) -> OpId {
     OpId::new(1, index)
 }
 
-/// Without syncing, in a life of the machine.
+/// Options for a log without syncs, with the machine's boot id.
 fn unsynced(boot: Option<&str>) -> StoreOptions {
     StoreOptions {
         durability: Durability::Os,
@@ -26,7 +26,7 @@ fn unsynced(boot: Option<&str>) -> StoreOptions {
     }
 }
 
-/// With syncing, in a life of the machine.
+/// Options for a log with syncs, with the machine's boot id.
 fn synced(boot: &str) -> StoreOptions {
     StoreOptions {
         boot_id: Some(boot.to_owned()),
@@ -34,7 +34,7 @@ fn synced(boot: &str) -> StoreOptions {
     }
 }
 
-/// A log with acknowledged entries of which only the membership at its begin was synced.
+/// A log with acknowledged entries of which only the first, a membership, was synced.
 fn written(boot: Option<&str>) -> (FaultyDisk, BinlogStore) {
     let disk = FaultyDisk::new();
     let (mut store, _) = open_with(&disk, unsynced(boot)).unwrap();
@@ -46,16 +46,16 @@ fn written(boot: Option<&str>) -> (FaultyDisk, BinlogStore) {
     (disk, store)
 }
 
-/// Opens the log; how many entries it has.
+/// Opens the log; returns its number of entries.
 fn entries(disk: &FaultyDisk, options: StoreOptions) -> (u64, RecoveryReport) {
     let (store, report) = open_with(disk, options).unwrap();
     let entries = read_all(&store).unwrap().len() as u64;
-    // As a process that is killed.
+    // The process is killed.
     std::mem::forget(store);
     (entries, report)
 }
 
-/// By what the log is opened with next: how it was written decides, and not that.
+/// The doubt depends on how the log was written, not on the options of the next start.
 #[test]
 fn a_tail_that_is_lost_at_the_end_of_an_entry_leaves_a_doubt() {
     for next in [unsynced(Some("b")), synced("b")] {
@@ -84,7 +84,7 @@ fn a_tail_that_is_lost_at_the_end_of_an_entry_leaves_a_doubt() {
                     Some(_) => torn += 1,
                 }
             }
-            // It stays until it is settled, and is not found again by a start that follows one with syncing.
+            // The doubt stays until it is resolved. A start that follows a run with syncs does not find it again.
             disk.power_cycle(Survival::Nothing);
             let (again, report) = entries(&disk, synced("c"));
             assert!(again == found && report.doubted, "{survival:?}: {report}");
@@ -108,7 +108,7 @@ fn data_in_the_operating_system_is_not_in_doubt_while_it_runs() {
         let (found, report) = entries(&disk, next);
         assert_eq!(found, ENTRIES);
         assert!(!report.doubted, "{report}");
-        // The start has synced what it found.
+        // The start has synced the entries that it found.
         disk.power_cycle(Survival::Nothing);
         assert_eq!(entries(&disk, synced("b")).0, ENTRIES);
     }
@@ -209,7 +209,7 @@ fn a_log_that_was_only_being_made_is_not_in_doubt() {
     }
 }
 
-/// What was written before counts for nothing then, whatever is missing of it.
+/// The restart replaces everything that was written before, so missing parts of it do not matter.
 #[test]
 fn a_log_that_starts_over_is_not_in_doubt() {
     let peer = FaultyDisk::new();

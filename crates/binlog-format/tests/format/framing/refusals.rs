@@ -167,7 +167,7 @@ fn the_announced_length_must_be_that_of_the_events() {
             .xid()
     };
     transaction(length).transaction();
-    // The length announced by a source without checksums.
+    // A source without checksums announces this length.
     transaction(length - 3 * 4).transaction();
     for announced in [length - 1, length + 1] {
         let error = transaction(announced).error();

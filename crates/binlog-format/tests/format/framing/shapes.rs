@@ -1,4 +1,4 @@
-//! Shapes of transactions, and other stream items.
+//! The event sequences that form a transaction, and other stream items.
 
 use binlog_format::canonical::canonicalise;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -230,7 +230,7 @@ fn events_that_the_source_made_up_do_not_move_the_position() {
     with_position[13] = 77;
     for event in [
         rotate.encode(made_up),
-        // Canonical events have no position; this one is not marked as artificial either.
+        // A canonical event has no position. This one is not marked as artificial either.
         Ignorable {
             body: b"".as_slice().into(),
         }
@@ -275,7 +275,7 @@ fn a_large_transaction_is_in_a_file_and_has_the_same_bytes() {
         .flatten()
         .collect();
     assert!(in_file.payload == canonical);
-    // A caller with the bytes gets all other fields.
+    // A caller that has the events' bytes receives all other fields.
     let without = framed(framer().without_payloads());
     assert!(without.payload.is_empty() && without.event_count == in_file.event_count);
     assert_eq!(without.end_position, in_file.end_position);

@@ -1,4 +1,4 @@
-//! A source with scripted events.
+//! A source that sends scripted events.
 
 use binlog_format::canonical::stamp;
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -10,7 +10,7 @@ use binlog_format::gtid::Gtid;
 pub(crate) const LIMIT: u64 = 1 << 20;
 pub(crate) const SOURCE: &str = "d14fb9f6-e498-11f1-aa34-02fc00000001";
 
-/// Writes events as in a source's file, and tracks its position.
+/// Writes events as in a source's file, and tracks the position in it.
 pub(crate) struct Source {
     pub(crate) offset: u64,
     pub(crate) sent: Vec<RawEvent>,
@@ -79,7 +79,7 @@ impl Source {
         Ok(items)
     }
 
-    /// The single transaction of all events.
+    /// The single transaction that all events form.
     pub(crate) fn transaction(&self) -> FramedTransaction {
         let items = self.frame().unwrap();
         match items.as_slice() {

@@ -1,5 +1,5 @@
-//! Streams of two replicas that requested everything, up to their second heartbeat: the events of all files, with the source's artificial
-//! events around them.
+//! The recorded streams of two replicas that requested everything, up to the second heartbeat: the events of all files, with the source's
+//! artificial events around them.
 
 use std::fs;
 
@@ -87,7 +87,7 @@ fn a_stream_has_the_transactions_of_all_files() {
                 .map(|framed| (framed.gtid, framed.payload.clone())),
         );
     }
-    // After the streams, the last file got one more transaction and its end.
+    // After the streams were recorded, the last file received one more transaction and its end.
     let (late, of_files) = of_files.split_last().unwrap();
     for name in ["crc32", "none"] {
         let items = stream(name).items();

@@ -1,4 +1,4 @@
-//! The golden files and their listings; decoding matches the listings.
+//! The golden files and their listings. Decoding a file must match its listing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use binlog_format::event::{EventFlags, EventType, RawEvent};
 use binlog_format::events::FormatDescription;
 use bytes::Bytes;
 
-/// A file with its events.
+/// A golden file with its events.
 pub(crate) struct GoldenFile {
     pub(crate) name: String,
     pub(crate) bytes: Bytes,
-    /// Each with its offset.
+    /// The events, each with its offset in the file.
     pub(crate) events: Vec<(u64, RawEvent)>,
     pub(crate) checksum: ChecksumAlgorithm,
     pub(crate) listing: Vec<Line>,
 }
 
-/// The server's listing of one event.
+/// One event in the server's listing.
 pub(crate) struct Line {
     pub(crate) offset: u64,
     pub(crate) event_type: String,
@@ -94,7 +94,7 @@ pub(crate) fn split(mut buffer: Bytes, mut offset: u64) -> Vec<(u64, RawEvent)> 
 }
 
 impl GoldenFile {
-    /// A format description has a CRC32, whatever it announces for other events.
+    /// A format description always has a CRC32, whatever algorithm it announces for other events.
     pub(crate) fn checksum_of(&self, event: &RawEvent) -> ChecksumAlgorithm {
         match event.event_type() {
             EventType::FormatDescription => ChecksumAlgorithm::Crc32,
@@ -109,7 +109,7 @@ impl GoldenFile {
             .collect()
     }
 
-    /// The listing without events in compressed payloads, which have no position in the file.
+    /// The listing without the events in compressed payloads, because these have no position in the file.
     fn listing_of_the_file(&self) -> Vec<&Line> {
         self.listing
             .iter()

@@ -1,4 +1,4 @@
-//! The framer finds the transactions that the server lists.
+//! The framer finds the transactions of the server's listing.
 
 use binlog_format::canonical::{CanonicalEvents, stamp_payload};
 use binlog_format::checksum::ChecksumAlgorithm;
@@ -25,7 +25,7 @@ fn frame(file: &GoldenFile) -> (Vec<FramedTransaction>, Vec<StreamItem>) {
     (transactions, others)
 }
 
-/// A transaction extends from its GTID to the next one, or to the event that ends the file.
+/// A transaction in the listing: it extends from its GTID event to the next one, or to the event that ends the file.
 struct Listed {
     gtid: String,
     begin: u64,

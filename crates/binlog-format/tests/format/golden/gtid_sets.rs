@@ -1,4 +1,4 @@
-//! GTID sets are parsed, printed and combined as by the server's own functions.
+//! GTID sets are parsed, printed and combined as the server's own functions do it.
 
 use binlog_format::checksum::ChecksumAlgorithm;
 use binlog_format::event::EventType;
@@ -52,7 +52,7 @@ fn a_file_adds_its_transactions_to_the_previous_gtids() {
             assert!(gtids.add(gtid), "{gtid} was there before");
         }
         let (next, _) = head_and_transactions(&pair[1]);
-        // Changing the checksum algorithm causes a rotation of its own; there is still no transaction between the files.
+        // A change of the checksum algorithm rotates the log; no transaction is between these files either.
         assert_eq!(gtids, next, "{} to {}", pair[0], pair[1]);
     }
 }

@@ -1,4 +1,4 @@
-//! Files of a real server, and its own listings. `testdata/README.md` describes how they are made.
+//! Files of a real server, and its listings of them. `testdata/README.md` describes how to regenerate them.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"

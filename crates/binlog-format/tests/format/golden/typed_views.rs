@@ -1,4 +1,4 @@
-//! Every event with a typed view that can be written is re-encoded byte for byte.
+//! Every event with a typed view that supports encoding is re-encoded byte for byte.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::files::{golden_file, golden_files};
 
 const LIMIT: u64 = 1 << 20;
 
-/// The event re-encoded from its typed view; `None` without one.
+/// Decodes the event to its typed view and encodes it again; `None` if there is no view.
 fn through_its_view(event: EventRef<'_>) -> Result<Option<Vec<u8>>, DecodeError> {
     let origin = EventOrigin::from(event.header());
     Ok(Some(match event.event_type() {
@@ -68,7 +68,7 @@ fn decoding_and_encoding_is_identity_on_every_golden_event() {
         let again = through_its_view(event)
             .unwrap_or_else(|error| panic!("{}: {error}", event.event_type()));
         if let Some(again) = again {
-            // Events in a compressed payload keep the server's end position.
+            // Events in a compressed payload still have the server's end position.
             let mut expected = bytes.to_vec();
             expected[13..17].fill(0);
             assert_eq!(again, expected, "{}", event.event_type());
@@ -103,7 +103,7 @@ fn gtid_events_name_the_servers_version() {
             assert_eq!((gtid.original_version, gtid.original_commit), (None, None));
             assert!(gtid.transaction_length.unwrap() > 100);
             assert!(gtid.clock.sequence_number > gtid.clock.last_committed);
-            // Between 2020 and 2100.
+            // The time is between 2020 and 2100.
             let seconds = gtid.immediate_commit.unwrap().0 / 1_000_000;
             assert!(
                 (1_577_836_800..4_102_444_800).contains(&seconds),

@@ -1,4 +1,4 @@
-//! No input makes a reader panic: neither arbitrary bytes nor altered golden events.
+//! No input causes a panic in a reader: neither arbitrary bytes nor altered golden events.
 
 use std::sync::LazyLock;
 
@@ -13,11 +13,11 @@ use crate::golden_events::golden_events;
 
 static GOLDEN: LazyLock<Vec<RawEvent>> = LazyLock::new(golden_events);
 
-/// One change of a byte string.
+/// One change in a byte string.
 #[derive(Debug, Clone)]
 enum Damage {
     Overwrite(prop::sample::Index, u8),
-    /// Overwrites a value as wide as a length field.
+    /// Overwrites as many bytes as a length field has.
     OverwriteWide(prop::sample::Index, u64),
     Remove(prop::sample::Index),
     Insert(prop::sample::Index, u8),
@@ -61,7 +61,7 @@ fn damaged(bytes: &[u8], damages: &[Damage]) -> Vec<u8> {
     bytes
 }
 
-/// Sets the size in the header to that of the bytes, so that readers pass the check.
+/// Sets the size in the header to the number of bytes, so that readers do not refuse it.
 fn with_right_size(mut event: Vec<u8>) -> Vec<u8> {
     let size = event.len() as u32;
     if let Some(field) = event.get_mut(9..13) {
@@ -92,7 +92,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         damages in damages(),
     ) {
-        // Without checksums, so that damage passes them.
+        // The events have no checksums, so that damage is not detected by them.
         let mut description = FormatDescription::built_in("9.7.4");
         description.checksum = ChecksumAlgorithm::None;
         let mut stream = Vec::new();
@@ -118,13 +118,13 @@ proptest! {
         damages in damages(),
     ) {
         let event = &GOLDEN[at.index(GOLDEN.len())];
-        // The in-use flag is the only bit that no checksum covers.
+        // In a format description, no checksum covers the in-use flag.
         prop_assume!(event.event_type() != EventType::FormatDescription);
         let mut stored = Vec::new();
         stamp_payload(event.bytes(), offset, &mut stored).unwrap();
         prop_assert_eq!(&unstamp(&stored).unwrap(), event.bytes());
         let broken = damaged(&stored, &damages);
-        // All of it may be removed, and no event is a valid sequence of events.
+        // Without any bytes, there are no events, which is valid.
         if broken != stored && !broken.is_empty() {
             prop_assert!(unstamp(&broken).is_err());
         }

@@ -1,4 +1,4 @@
-//! All values of typed views survive encoding and decoding.
+//! Any value of a typed view survives encoding and decoding.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ fn origins() -> impl Strategy<Value = EventOrigin> {
     })
 }
 
-/// Encodes, stamps, decodes, and compares with the input; then passes the event to `check`.
+/// Encodes and stamps an event, decodes it again, and compares it with the input. Then passes the event to `check`.
 fn through_a_file(
     event: &impl EncodeEvent,
     origin: EventOrigin,
@@ -62,7 +62,7 @@ fn versions() -> impl Strategy<Value = ServerVersion> {
 }
 
 prop_compose! {
-    /// With all fields of the tagged form.
+    /// Events with all fields of the tagged form.
     fn tagged_events()(
         flags in any::<u8>(),
         source in any::<[u8; 16]>(),
@@ -92,7 +92,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// With the fields up to some version of MySQL.
+    /// Events with the fields that some version of MySQL writes.
     fn classic_events()(
         tagged in tagged_events(),
         pieces in 0..=4,

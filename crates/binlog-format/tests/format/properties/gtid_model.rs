@@ -1,4 +1,4 @@
-//! GTID sets against a naive model: a set of single GTIDs.
+//! Compares GTID sets with a simple model: a set of single GTIDs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use proptest::test_runner::TestCaseResult;
 
 type Model = BTreeSet<Gtid>;
 
-/// An operation on a set.
+/// A change of a set.
 #[derive(Debug, Clone)]
 enum Change {
     Add(Gtid),
@@ -26,7 +26,7 @@ fn tags() -> impl Strategy<Value = Tag> {
         .prop_map(|name| Tag::new(name.as_bytes()).unwrap())
 }
 
-/// Few numbers, at both ends of the range, so that they collide.
+/// A few numbers at both ends of the range, so that they often collide.
 fn gnos() -> impl Strategy<Value = Gno> {
     let near_end = Gno::MAX.get() - 30;
     prop_oneof![4 => 1..40_u64, 1 => near_end..=Gno::MAX.get()]

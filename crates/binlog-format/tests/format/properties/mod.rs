@@ -1,4 +1,4 @@
-//! Properties of all inputs.
+//! Properties that hold for all inputs.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"

@@ -1,4 +1,4 @@
-//! Encoded rows decode to equal values, and every type's values have the length in its metadata.
+//! Encoded rows decode to equal values, and the values of every type have the length that the metadata states.
 
 use std::borrow::Cow;
 
@@ -47,7 +47,7 @@ fn row(columns: &[Column]) -> impl Strategy<Value = Vec<Value>> + use<> {
         .collect::<Vec<_>>()
 }
 
-/// Rows before and after an update.
+/// Pairs of rows: before and after an update.
 type RowPairs = Vec<(Vec<Value>, Vec<Value>)>;
 
 /// A table's columns, and pairs of rows in it.
@@ -73,7 +73,7 @@ fn is(image: &Image<'_>, row: &[Value]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A type byte, its metadata, and a function that encodes a value of a given size.
+/// A type byte, its metadata, and a function that encodes a value of the given length.
 type Coded = (u8, &'static [u8], fn(usize) -> Vec<u8>);
 
 fn fixed<const N: usize>(_: usize) -> Vec<u8> {
@@ -86,7 +86,7 @@ fn counted<const WIDTH: usize>(length: usize) -> Vec<u8> {
     coded
 }
 
-/// Every type with its sizes from MySQL's manual (storage requirements), including fractions and long texts.
+/// Every type, with the storage size from MySQL's manual, including fractions and long texts.
 const EVERY_TYPE: [(Coded, usize); 44] = [
     ((1, &[], fixed::<1>), 1),
     ((2, &[], fixed::<2>), 2),
@@ -120,7 +120,7 @@ const EVERY_TYPE: [(Coded, usize); 44] = [
     ((15, &[255, 0], counted::<1>), 0),
     ((15, &[0, 1], counted::<2>), 0),
     ((254, &[254, 255], counted::<1>), 0),
-    // CHAR(255) of four bytes: 1020 bytes.
+    // CHAR(255) with four bytes per character: 1020 bytes.
     ((254, &[206, 252], counted::<2>), 0),
     ((254, &[247, 1], fixed::<1>), 1),
     ((254, &[247, 2], fixed::<2>), 2),
@@ -231,7 +231,7 @@ proptest! {
             columns_after: Cow::Borrowed(&[]),
             images: images.into(),
         };
-        // Twice, so that the end of the first row matters.
+        // The row appears twice, so that the test notices a wrong end of the first one.
         let doubled = rows([images.clone(), images.clone()].concat());
         let mut reader = RowReader::new(&doubled, &columns).unwrap();
         for round in 0..if images.is_empty() { 1 } else { 2 } {
@@ -246,7 +246,7 @@ proptest! {
             }
         }
         prop_assert_eq!(reader.next_row().unwrap(), None);
-        // Truncated anywhere, it is refused.
+        // If the images are truncated anywhere, they are refused.
         if !images.is_empty() {
             let cut = rows(images[..cut.index(images.len())].to_vec());
             let mut reader = RowReader::new(&cut, &columns).unwrap();

@@ -1,4 +1,4 @@
-//! A column of every type of MySQL 9.7, with random values, and the comparison of logged values with the server's.
+//! Columns of every type of MySQL 9.7, with random values. Compares logged values with the server's.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// How a value's bytes and the server's answer are converted to equal text.
+/// How to convert a value's bytes and the server's answer to equal text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// An integer, with the signedness in the log.
+    /// An integer; the log records whether it is signed.
     Number,
     /// FLOAT, DOUBLE.
     Real,
@@ -17,24 +17,24 @@ pub(crate) enum Compare {
     BigEndian,
     Year,
     Date,
-    /// The bytes.
+    /// The bytes in hexadecimal.
     Hex,
-    /// The bytes, without trailing zeros.
+    /// The bytes in hexadecimal, without trailing zeros.
     Binary,
-    /// Not compared: its encoding is complex. Its length is still checked.
+    /// Not compared, because the encoding is complex. The length is still checked.
     Not,
 }
 
-/// A column and its values.
+/// A column and a generator of its values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TestColumn {
     pub(crate) definition: &'static str,
     pub(crate) compare: Compare,
-    /// SQL of a value, generated from a number.
+    /// Returns the SQL text of a value, generated from a number.
     pub(crate) value: fn(u64) -> String,
 }
 
-/// The primary key is column 0; these follow.
+/// The columns after the primary key, which is column 0.
 pub(crate) const COLUMNS: [TestColumn; 46] = [
     column("TINYINT", Compare::Number, |n| format!("{}", n as i8)),
     column("TINYINT UNSIGNED", Compare::Number, |n| {
@@ -165,7 +165,7 @@ fn time(n: u64) -> String {
     format!("{:02}:{:02}:{:02}", n % 24, n % 60, n % 59)
 }
 
-/// A text with at most this many characters, all of which latin1 has.
+/// A text of at most this many characters, all of which exist in latin1.
 fn text(n: u64, longest: u64) -> String {
     let length = n % (longest + 1);
     let word = ["a", "é", "Zz", " "][(n >> 32) as usize % 4];
@@ -181,7 +181,7 @@ fn bytes(n: u64, longest: u64) -> String {
 }
 
 impl Compare {
-    /// The query for the server's value.
+    /// The query that returns the server's value.
     pub(crate) fn query(self, name: &str) -> Option<String> {
         Some(match self {
             Self::Number | Self::BigEndian | Self::Year => format!("{name} + 0"),
@@ -191,7 +191,7 @@ impl Compare {
         })
     }
 
-    /// The expected answer.
+    /// The expected answer for a logged value.
     pub(crate) fn text(self, value: &[u8], unsigned: bool) -> String {
         let little_endian = |value: &[u8]| {
             let mut wide = [0; 8];
@@ -228,10 +228,10 @@ impl Compare {
         }
     }
 
-    /// The server's answer, converted to that form.
+    /// Converts the server's answer to the form of the expected one.
     pub(crate) fn answer(self, answer: &str) -> String {
         match self {
-            // Trailing zeros: the hex digits of a nonzero byte may end with one.
+            // Removes trailing zero bytes. The hexadecimal digits of another byte may also end with 0.
             Self::Binary => {
                 let mut digits = answer;
                 while let Some(rest) = digits.strip_suffix("00") {
@@ -251,7 +251,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Statements that fill, change and empty a table of these columns, from a fixed seed, with the numbers of inserted and deleted rows.
+/// Statements that fill, change and empty a table of these columns, from a fixed seed. Also returns the numbers of inserted and deleted
+/// rows.
 pub(crate) fn statements(round: u64) -> (String, usize, usize) {
     let mut runner = TestRunner::deterministic();
     let mut next = || any::<u64>().new_tree(&mut runner).unwrap().current();
@@ -319,7 +320,7 @@ pub(crate) fn statements(round: u64) -> (String, usize, usize) {
         first + 30
     )
     .unwrap();
-    // The primary key, too.
+    // The primary key is changed, too.
     writeln!(
         sql,
         "UPDATE every SET id = {} WHERE id = {first};",

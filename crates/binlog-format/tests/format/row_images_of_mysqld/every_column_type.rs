@@ -1,5 +1,5 @@
-//! A table with a column of every type, changed at random under all forms of row images: every row is found, and the log's values are the
-//! server's.
+//! A table with a column of every type is changed at random, with all settings of row images. Every row must be found, and the logged
+//! values must be the server's.
 
 use binlog_format::event::{EventRef, EventType, RawEvent};
 use binlog_format::events::{EncodeEvent, EventOrigin, Rows, RowsChange};
@@ -20,7 +20,7 @@ const SETTINGS: [&str; 6] = [
     "binlog_row_image = FULL, binlog_row_value_options = '', binlog_transaction_compression = ON",
 ];
 
-/// Kinds of events found in the log.
+/// The kinds of events that were found in the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     inserted: usize,
@@ -30,7 +30,7 @@ struct Seen {
     json_diffs: usize,
 }
 
-/// Reads a rows event, and its version 1 equivalent, if there is one.
+/// Reads a rows event, and the same rows as a version 1 event, if that exists.
 fn read(event: &RawEvent, maps: &TableMaps, table: &mut ReplayedTable, seen: &mut Seen) {
     let rows = Rows::decode(event.canonical()).unwrap();
     let columns = Columns::of(maps.get(rows.table_id)).unwrap();
@@ -78,7 +78,7 @@ fn every_row_is_found_and_its_values_are_those_of_the_server() {
     let tree = MysqlTree::require();
     let server = Mysqld::launch_with(
         &tree,
-        // Small events, so that statements have several; names and keys in the table maps.
+        // Small events, so that a statement has several of them. The table maps contain names and keys.
         MysqldOptions::default().with_arguments([
             "--binlog-row-event-max-size=4096",
             "--binlog-row-metadata=FULL",
@@ -150,7 +150,7 @@ fn every_row_is_found_and_its_values_are_those_of_the_server() {
             let replayed = match &table.rows[&id.to_le_bytes()[..]][at + 1] {
                 Replayed::Null => "NULL".to_owned(),
                 Replayed::Bytes(bytes) => {
-                    // ENUM and SET have no sign.
+                    // ENUM and SET columns have no sign.
                     let unsigned = column.definition.starts_with("SET")
                         || column.definition.starts_with("ENUM")
                         || column.definition.ends_with("UNSIGNED");

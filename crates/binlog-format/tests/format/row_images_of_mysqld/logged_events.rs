@@ -1,4 +1,4 @@
-//! The events of a server's binlog files, decompressed and with their tables.
+//! Reads the events of a server's binlog files, decompressed and with their tables.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use binlog_format::event::{EventType, RawEvent};
 use binlog_format::events::{TableId, TableMap, TransactionPayload};
 use testkit::mysqld::Mysqld;
 
-/// All events of the server's files, in order, in canonical form; compressed ones replace their payload, which is counted.
+/// Returns all events of the server's files in order, in canonical form. Events of compressed payloads replace the payload. Also returns
+/// the number of payloads.
 pub(crate) fn events(server: &Mysqld) -> (Vec<RawEvent>, usize) {
     let mut all = Vec::new();
     let mut payloads = 0;
@@ -30,7 +31,7 @@ pub(crate) fn events(server: &Mysqld) -> (Vec<RawEvent>, usize) {
     (all, payloads)
 }
 
-/// The current table maps at a place of the log.
+/// The table maps that apply at a place in the log.
 #[derive(Default)]
 pub(crate) struct TableMaps(HashMap<TableId, TableMap<'static>>);
 
@@ -54,7 +55,7 @@ impl TableMaps {
         self.0.insert(owned.table_id, owned);
     }
 
-    /// The table of this number.
+    /// The table with this number.
     pub(crate) fn get(&self, id: TableId) -> &TableMap<'static> {
         &self.0[&id]
     }

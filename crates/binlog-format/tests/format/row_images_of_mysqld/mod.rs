@@ -1,4 +1,4 @@
-//! Rows events of a real mysqld, decoded to values.
+//! Decodes the rows events of a real mysqld to values.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests stand outside of #[test] functions"

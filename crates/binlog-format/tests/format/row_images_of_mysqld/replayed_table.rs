@@ -1,19 +1,19 @@
-//! A table reconstructed from a log's row images.
+//! A table that is reconstructed from the row images in a log.
 
 use std::collections::BTreeMap;
 
 use binlog_format::row_image::{Image, Row, Value};
 
-/// A value of the table.
+/// A value in the reconstructed table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Replayed {
     Null,
     Bytes(Vec<u8>),
-    /// A JSON value changed by differences: not tracked further.
+    /// A JSON value that was changed by a difference; it is not tracked further.
     Patched,
 }
 
-/// Rows by the bytes of their primary key, which is column 0.
+/// The rows, by the bytes of their primary key, which is column 0.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayedTable {
     pub(crate) rows: BTreeMap<Vec<u8>, Vec<Replayed>>,
@@ -62,7 +62,7 @@ fn key(image: &Image<'_>) -> Vec<u8> {
     key.to_vec()
 }
 
-/// Checks a before image against the values replayed so far.
+/// Checks that a before image has the values that were replayed so far.
 fn assert_shows(before: &Image<'_>, old: &[Replayed]) {
     for (shown, value) in before.values().iter().zip(old) {
         match (shown, value) {

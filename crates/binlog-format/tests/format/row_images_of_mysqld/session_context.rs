@@ -1,4 +1,4 @@
-//! The session in QUERY, INTVAR, RAND and USER_VAR events, compared with the variables that were set.
+//! Compares the session in QUERY, INTVAR, RAND and USER_VAR events with the variables that were set.
 
 use binlog_format::event::EventType;
 use binlog_format::events::{
@@ -47,7 +47,7 @@ fn logged_session_contexts_equal_the_session() {
     let options = insert.options.unwrap();
     assert!(!options.foreign_key_checks() && !options.unique_checks());
     assert!(options.sql_auto_is_null());
-    // ANSI_QUOTES and STRICT_ALL_TABLES.
+    // The SQL modes ANSI_QUOTES and STRICT_ALL_TABLES.
     assert_eq!(insert.sql_mode, Some(1 << 2 | 1 << 22));
     assert_eq!(
         insert.auto_increment,

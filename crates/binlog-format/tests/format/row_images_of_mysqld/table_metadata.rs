@@ -1,4 +1,4 @@
-//! Table maps' metadata, compared with the server's schema.
+//! Compares the metadata in table maps with the server's schema.
 
 use binlog_format::event::EventType;
 use binlog_format::events::TableMap;
@@ -20,7 +20,7 @@ const TABLES: &str = "
     INSERT INTO mixed (a, h) VALUES (1, 'h'); INSERT INTO prefixed VALUES (1, 'b', 'c', 'd'); INSERT INTO different VALUES ();
     INSERT INTO keyless VALUES (1, 2);";
 
-/// The server's description of a column: name, collation, place in the primary key, prefix.
+/// The server's description of the columns: name, collation, position in the primary key, prefix length.
 fn schema_of(server: &Mysqld, table: &str) -> Vec<Vec<String>> {
     server
         .client()

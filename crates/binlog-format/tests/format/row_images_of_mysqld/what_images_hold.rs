@@ -1,4 +1,4 @@
-//! Columns that a server omits from its images or adds to them. The computation of row keys depends on them.
+//! Tests which columns a server omits from its images or adds to them. The computation of row keys depends on this.
 
 use binlog_format::event::EventType;
 use binlog_format::events::{Rows, RowsChange, TableMap};
@@ -8,7 +8,7 @@ use testkit::mysqld::Mysqld;
 
 use super::logged_events::{TableMaps, events};
 
-/// A row of the log: its table, its event's flags and change, and its images' columns.
+/// A logged row: its table, its event's flags and change, and the columns in its images.
 type LoggedRow = (String, u16, RowsChange, Vec<Vec<usize>>);
 
 fn logged_rows(server: &Mysqld) -> Vec<LoggedRow> {

@@ -1,4 +1,4 @@
-//! The events equal the server's bytes, and this crate's framer and views decode them.
+//! Synthesized events equal the server's bytes, and this crate's framer and views decode them.
 
 #![allow(
     clippy::unwrap_used,
@@ -73,7 +73,7 @@ fn lengths_are_announced_right_where_they_get_longer() {
         columns: vec![column],
         ..account()
     };
-    // The length field grows at 251 and 65,536 bytes.
+    // The length field becomes longer at 251 and at 65,536 bytes.
     for size in (0..120).chain(64_000..65_000) {
         let mut transaction = RowTransaction::begin(head("1", 1));
         transaction
@@ -89,8 +89,7 @@ fn lengths_are_announced_right_where_they_get_longer() {
     }
 }
 
-/// The first transaction of `rows.binlog`: INSERT INTO item VALUES (1, 'nail', 2), (2, 'screw', NULL),
-/// (3, NULL, 7).
+/// The first transaction of `rows.binlog`: INSERT INTO item VALUES (1, 'nail', 2), (2, 'screw', NULL), (3, NULL, 7).
 fn of_the_server() -> Vec<RawEvent> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/rows.binlog");
     events(&frame(std::fs::read(path).unwrap()).remove(0).payload)
@@ -141,7 +140,7 @@ fn rows_are_written_byte_for_byte_as_a_server_writes_them() {
     let ours = events(&transaction.commit());
     assert_eq!(ours.len(), original.len());
 
-    // Synthesis omits the session's schema in BEGIN (four bytes), and a flag that 9.7 sets on rows.
+    // Synthesis omits the session's schema in BEGIN, which takes four bytes, and a flag that 9.7 sets on rows.
     let our_gtid = GtidEvent::decode(ours[0].canonical()).unwrap();
     let length = gtid.transaction_length.map(|length| length - 4);
     assert_eq!(

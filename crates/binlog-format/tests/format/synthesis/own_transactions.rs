@@ -1,4 +1,4 @@
-//! A synthesized binlog file: every kind of transaction that can be synthesized.
+//! A synthesized binlog file that contains every kind of transaction that can be synthesized.
 use binlog_format::MAGIC;
 use binlog_format::canonical::stamp_payload;
 use binlog_format::events::{
@@ -15,7 +15,7 @@ const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 /// The GTIDs of [`file`].
 pub(crate) const GTIDS: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:demo:1";
 
-/// Origin of a transaction; `name` is `number` or `tag:number`.
+/// The origin of a transaction; `name` is `number` or `tag:number`.
 pub(crate) fn head(name: &str, sequence_number: i64) -> TransactionHead {
     TransactionHead {
         gtid: format!("{SOURCE}:{name}").parse().unwrap(),
@@ -110,7 +110,7 @@ pub(crate) fn payloads() -> Vec<Bytes> {
     ]
 }
 
-/// A whole file, like one of a ring's log.
+/// A whole file, as in a ring's log.
 pub(crate) fn file() -> Vec<u8> {
     let mut content = FormatDescription::built_in_event();
     PreviousGtids::default().encode_into(EventOrigin::default(), &mut content);

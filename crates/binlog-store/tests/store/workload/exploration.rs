@@ -1,47 +1,46 @@
-//! Goes through a script again and again, each time with something going wrong at another call to
-//! the disk or the hard state, and compares what is there afterwards with the model.
+//! Runs a script many times, each time with a fault at another call to the disk or the hard state. Compares the resulting log with the
+//! model.
 
 use binlog_store::StoreOptions;
 use testkit::disk::{CallFault, FaultyDisk, Survival};
 
 use super::{Model, Step, log_files, open_with, read_all, run};
 
-/// What was gone through.
+/// The extent of an exploration.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Explored {
-    /// Calls at which something went wrong.
+    /// Calls at which a fault was injected.
     pub(crate) calls: u64,
-    /// Outcomes that were opened and checked.
+    /// Outcomes whose log was opened and checked.
     pub(crate) outcomes: u64,
-    /// Outcomes of cuts while a log was being opened after a cut.
+    /// Outcomes of a second power cut, while the log was being opened after the first one.
     pub(crate) nested: u64,
 }
 
-/// What goes wrong at one call.
+/// The fault that is injected at one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Disturbance {
-    /// The power is cut after it.
+    /// The power is cut after the call.
     PowerCut,
-    /// It fails, and the process is started again on the running machine.
+    /// The call fails, and the process is restarted on the running machine.
     Fault(CallFault),
 }
 
-/// A script, and how it is run.
+/// A script and the way to run it.
 pub(crate) struct Exploration {
     pub(crate) steps: Vec<Step>,
     pub(crate) options: StoreOptions,
     pub(crate) disturbance: Disturbance,
-    /// Whether the disk, once the log was made, says that it has synced files without doing so.
+    /// Whether the disk, once the log is created, reports syncs that it has not made.
     pub(crate) lying_disk: bool,
-    /// Seeded outcomes for each call, in addition to "nothing survives" and "everything survives".
+    /// Number of seeded outcomes for each call, in addition to "nothing survives" and "everything survives".
     pub(crate) seeds: u64,
-    /// For every how many calls the power is also cut during the next start, after each of its calls;
-    /// zero for never.
+    /// For one in this many calls, the next start is tested, too: the power is cut after each of its calls. Zero for never.
     pub(crate) nested_every: u64,
 }
 
 impl Exploration {
-    /// Runs the script on a disk until it ends or the power goes.
+    /// Runs the script on a disk until the script ends or the power is cut.
     fn run_script(&self, disk: &FaultyDisk) -> (Model, usize) {
         let mut model = Model::default();
         let Ok((mut store, _)) = open_with(disk, self.options.clone()) else {
@@ -52,7 +51,7 @@ impl Exploration {
         (model, done)
     }
 
-    /// Goes through all crash points; the error describes the first one that lost something.
+    /// Explores all crash points; the error describes the first one with a loss.
     pub(crate) fn go(&self) -> Result<Explored, String> {
         let undisturbed = FaultyDisk::new();
         let (model, done) = self.run_script(&undisturbed);
@@ -95,7 +94,7 @@ impl Exploration {
         Ok(explored)
     }
 
-    /// How the member comes up again: with its process alone, or with the machine.
+    /// How the member restarts: only its process, or the whole machine.
     fn endings(&self, call: u64) -> Vec<Option<Survival>> {
         let seeded = (0..self.seeds).map(|seed| Some(Survival::Seeded(call * self.seeds + seed)));
         let process = (self.disturbance != Disturbance::PowerCut).then_some(None);
@@ -137,7 +136,7 @@ impl Exploration {
         }
     }
 
-    /// Opens the log and compares it with the model; what it looks like.
+    /// Opens the log and compares it with the model; returns its content.
     fn start_and_check(
         &self,
         disk: &FaultyDisk,
@@ -153,7 +152,7 @@ impl Exploration {
         Ok((look, log_files(disk)))
     }
 
-    /// Cuts the power after every call of the next start, too.
+    /// Cuts the power after every call of the next start.
     fn cut_during_start(
         &self,
         disk: &FaultyDisk,
@@ -185,7 +184,7 @@ impl Exploration {
         Ok(())
     }
 
-    /// The rest of the script: pending requests are repeated.
+    /// Performs the rest of the script; pending requests are repeated.
     fn go_on(&self, disk: &FaultyDisk, model: &Model, done: usize) -> Result<(), String> {
         let (mut store, _) =
             open_with(disk, self.options.clone()).map_err(|error| format!("opening: {error}"))?;
@@ -194,7 +193,7 @@ impl Exploration {
         if let (Some(Step::Append(entries)), Some(first)) =
             (model.under_way.clone(), rest.first_mut())
         {
-            // Of the append under way a part may be there already.
+            // The log may already have a part of the pending append.
             let last = read_all(&store)
                 .unwrap()
                 .last()

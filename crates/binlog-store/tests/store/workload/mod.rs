@@ -1,4 +1,4 @@
-//! A member's log driven step by step, and the model that says what must be there.
+//! Drives a member's log step by step, with a model of what the log must contain.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -30,7 +30,7 @@ pub(crate) fn ring() -> RingId {
     RingId("11111111-2222-3333-4444-555555555555".parse().unwrap())
 }
 
-/// Options for one thread on a faulty disk.
+/// Options for a store without a writer thread, on a faulty disk.
 pub(crate) fn options() -> StoreOptions {
     StoreOptions {
         writer: WriterMode::Inline,
@@ -78,7 +78,7 @@ pub(crate) fn begin_at(store: &mut BinlogStore, start: &FileStart) -> std::io::R
     block_on(FileStarts::begin_at(&store.handle(), start.clone()))
 }
 
-/// The first start at or after an entry that a log can offer.
+/// The first file start at or after an entry that a log can offer.
 pub(crate) fn start_after(store: &BinlogStore, from: OpId) -> FileStart {
     let offered = block_on(FileStarts::first_start(&store.handle(), Some(from)));
     offered.unwrap().expect("a file that begins there")
@@ -100,7 +100,7 @@ pub(crate) fn read_all(store: &BinlogStore) -> std::io::Result<Vec<Entry>> {
     block_on(store.reader().try_get_log_entries(0..))
 }
 
-/// All files below the log directory that a member's peers must have, too.
+/// All files in the log directory that must be equal on all members.
 pub(crate) fn log_files(disk: &FaultyDisk) -> BTreeMap<String, Vec<u8>> {
     let files = disk.files(&log_dir()).into_iter();
     files
@@ -117,7 +117,7 @@ pub(crate) fn log_files(disk: &FaultyDisk) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// One thing that the engine asks of the store.
+/// One request of the engine to the store.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Vote(u64),
@@ -125,12 +125,12 @@ pub(crate) enum Step {
     Truncate(Option<OpId>),
     Purge(OpId),
     Committed(OpId),
-    /// With the GTIDs before the start.
+    /// Includes the GTIDs before the file start.
     Begin(FileStart, GtidSet),
     CutBack(Option<OpId>),
 }
 
-/// What must be there after a crash: what was acknowledged, and what was under way.
+/// What the log must contain after a crash: the acknowledged steps, and perhaps the pending one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     /// The log as acknowledged.
@@ -141,12 +141,12 @@ pub(crate) struct Model {
     pub(crate) floor: Option<OpId>,
     /// The GTIDs of acknowledged entries that were purged.
     pub(crate) purged: GtidSet,
-    /// The step that was under way when the power went.
+    /// The step that was pending when the power was cut.
     pub(crate) under_way: Option<Step>,
 }
 
 impl Model {
-    /// The step was acknowledged.
+    /// Records that the step was acknowledged.
     pub(crate) fn acknowledge(&mut self, step: &Step) {
         match step {
             Step::Vote(term) => self.vote = *term,
@@ -181,7 +181,7 @@ impl Model {
             .any(|entry| OpId::from(entry.log_id) == op_id)
     }
 
-    /// Checks that a log may be present; the error says what is wrong with it.
+    /// Checks that the model allows this log; the error describes the difference.
     pub(crate) fn check(&self, store: &BinlogStore) -> Result<(), String> {
         let found = read_all(store).map_err(|error| format!("reading the log: {error}"))?;
         let index = |entry: &Entry| entry.log_id.index;
@@ -212,7 +212,7 @@ impl Model {
         self.check_gtids(store, &found)
     }
 
-    /// The logs that may be there: the acknowledged one, and those that the step under way may have left.
+    /// The logs that are allowed: the acknowledged one, and those that the pending step may have left.
     fn allowed_logs(&self) -> Vec<Vec<Entry>> {
         let mut allowed = vec![self.entries.clone()];
         match &self.under_way {
@@ -256,7 +256,7 @@ impl Model {
         allowed
     }
 
-    /// The log's set has exactly the GTIDs of its entries and of purged ones.
+    /// Checks that the log's GTID set has exactly the GTIDs of its entries and of purged entries.
     fn check_gtids(&self, store: &BinlogStore, found: &[Entry]) -> Result<(), String> {
         let mut expected = self.purged.clone();
         expected.extend(gtids_up_to(found, u64::MAX));
@@ -321,7 +321,7 @@ pub(crate) fn perform(store: &mut BinlogStore, step: &Step) -> std::io::Result<(
     }
 }
 
-/// Performs steps until one fails; the model then knows what was acknowledged and what was under way.
+/// Performs steps until one fails. The model then records the acknowledged steps and the pending one.
 pub(crate) fn run(store: &mut BinlogStore, steps: &[Step], model: &mut Model) -> usize {
     for (at, step) in steps.iter().enumerate() {
         model.under_way = Some(step.clone());
@@ -334,9 +334,8 @@ pub(crate) fn run(store: &mut BinlogStore, steps: &[Step], model: &mut Model) ->
     steps.len()
 }
 
-/// The steps that crash tests go through: votes, entries of all kinds and sizes, rotations, several
-/// files in one append, truncations within a file and over files, purges within a file, of files and
-/// beyond the end.
+/// The steps of the crash tests: votes, entries of all kinds and sizes, rotations, and several files in one append. Also truncations within
+/// a file and across files, and purges within a file, of files and beyond the end.
 pub(crate) fn script() -> Vec<Step> {
     use log_entries::{blank, membership, rotate, transaction};
     let id = OpId::new;
@@ -365,7 +364,7 @@ pub(crate) fn script() -> Vec<Step> {
             blank(id(1, 14)),
         ]),
         Step::Vote(2),
-        // Over one file's end back into the file before.
+        // The truncation goes back across one file's end.
         Step::Truncate(Some(id(1, 10))),
         Step::Append(vec![
             blank(id(2, 11)),
@@ -374,7 +373,7 @@ pub(crate) fn script() -> Vec<Step> {
             rotate(id(2, 14)),
         ]),
         Step::Vote(3),
-        // Over two files, up to exactly a rotate entry.
+        // The truncation goes back across two files, to exactly a rotate entry.
         Step::Truncate(Some(id(2, 13))),
         Step::Append(vec![blank(id(3, 14)), membership(id(3, 15), &[1, 2])]),
         Step::Append(run(3, 16, &[20, 20, 20])),
@@ -390,7 +389,7 @@ pub(crate) fn script() -> Vec<Step> {
         Step::Purge(id(3, 19)),
         Step::Vote(4),
         Step::Append(run(4, 21, &[10, 10])),
-        // Beyond the end, as after a snapshot.
+        // The purge is beyond the log's end, as after a snapshot.
         Step::Purge(id(4, 30)),
         Step::Append(vec![
             blank(id(4, 31)),
