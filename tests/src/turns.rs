@@ -1,6 +1,6 @@
 //! Limits the number of test clusters that run at the same time, whatever the number of cores and test threads.
 //!
-//! A test cluster is several processes with time limits. On two cores, two clusters can run if no time limit is below tens of
+//! A test cluster is several processes with time limits. On two cores, three clusters can run if no time limit is below tens of
 //! seconds. The other tests need the machine alone.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -101,7 +101,7 @@ mod tests {
             let program = program.unwrap().path();
             assert!(
                 program.is_dir(),
-                "{program:?} is a program for itself: make it a module of `two_at_once` or `one_at_a_time`"
+                "{program:?} is a program for itself: make it a module of `concurrent` or `alone`"
             );
             for file in fs::read_dir(program).unwrap() {
                 let path = file.unwrap().path();

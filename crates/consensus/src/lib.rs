@@ -15,7 +15,7 @@ mod election {
     //! campaign.
     //!
     //! A member asks the others before it campaigns if its log lost its end ([`doubted_tail`]), or if its data directory was restored to an
-    //! earlier state ([`put_back`]). The other members report the restored state to it ([`greetings`]). If only a non-voter has the entries
+    //! earlier state ([`restored_directory`]). The other members report the restored state to it ([`greetings`]). If only a non-voter has the entries
     //! that such a member needs, the non-voter becomes the interim leader ([`interim_leader`]).
     //!
     //! Candidates that split the votes campaign in turn afterwards ([`candidate_order`]). A voter with a slow disk is asked for its vote
@@ -34,7 +34,7 @@ mod election {
     pub(crate) mod leader_exit;
     pub(crate) mod mock_election;
     pub(crate) mod mock_vote;
-    pub(crate) mod put_back;
+    pub(crate) mod restored_directory;
     pub(crate) mod vote_gate;
 }
 mod engine;
@@ -75,7 +75,9 @@ pub use crate::calls::{
 pub use crate::config::{Bounds, ConfigError, MemberConfig, Timers};
 pub use crate::election::leader_exit::LedTerm;
 pub use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
-pub use crate::election::put_back::{PutBack, Remembered, Report, TERM_LEAP, leap_from};
+pub use crate::election::restored_directory::{
+    Remembered, Report, RestoredDirectory, TERM_LEAP, leap_from,
+};
 pub use crate::engine::{Engine, Fault, ProgressSnapshot, RoleSnapshot};
 pub use crate::failed_targets::{FailedTargets, Standings, TargetStanding};
 pub use crate::forced_membership::ForceError;
@@ -97,5 +99,5 @@ pub use crate::transfer::{TransferError, TransferRefusal};
 pub mod rules {
     pub use crate::calls::common_entry;
     pub use crate::election::doubted_tail::enough;
-    pub use crate::election::put_back::{given_up, judge as judge_put_back};
+    pub use crate::election::restored_directory::{given_up, judge as judge_restored};
 }

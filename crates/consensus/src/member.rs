@@ -29,7 +29,7 @@ use crate::election::campaign::{Campaigning, first_turn};
 use crate::election::counted_votes::{CountedVotes, InterimTerm};
 use crate::election::elections::Elections;
 use crate::election::leader_exit::{EarlyAttempt, LeaderExit, LedTerm};
-use crate::election::put_back::{OwnPast, PutBack, Recorded};
+use crate::election::restored_directory::{OwnPast, Recorded, RestoredDirectory};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings};
 use crate::engine::any_log::AnyLog;
@@ -372,19 +372,19 @@ impl RaftMember {
 
     /// Records that the data directory was restored to an earlier state, as [`FileStarts::note_doubt`] recorded before the start. The
     /// member reports this to the others.
-    pub fn was_put_back(&self, found: PutBack, doubt: DoubtedTail) {
+    pub fn was_restored(&self, found: RestoredDirectory, doubt: DoubtedTail) {
         self.0.node.elections.past.found(found, doubt);
     }
 
     /// Returns the members whose data directories were restored to an earlier state, as far as this member has received reports, itself
     /// included. A member is listed until it is restarted.
-    pub fn put_back(&self) -> BTreeMap<MemberId, PutBack> {
+    pub fn restored(&self) -> BTreeMap<MemberId, RestoredDirectory> {
         let elections = &self.0.node.elections;
-        let own = elections.past.put_back().map(|found| (self.id(), found));
+        let own = elections.past.restored().map(|found| (self.id(), found));
         let role = engine::role(self.raft());
         let others = role.membership.membership().nodes();
         let others = others.filter_map(|(id, record)| {
-            Some((*id, elections.memory.put_back(*id, record.incarnation)?))
+            Some((*id, elections.memory.restored(*id, record.incarnation)?))
         });
         own.into_iter().chain(others).collect()
     }

@@ -227,8 +227,12 @@ pub struct DoubtedTail {
     /// have recorded.
     pub term: u64,
     /// True if the data directory was restored to an earlier state. The log's membership may then be an earlier one, too.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub put_back: bool,
+    #[serde(
+        rename = "put_back",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub restored: bool,
 }
 
 impl DoubtedTail {
@@ -236,7 +240,7 @@ impl DoubtedTail {
     pub fn of_term(term: u64) -> Self {
         Self {
             term,
-            put_back: false,
+            restored: false,
         }
     }
 
@@ -245,7 +249,7 @@ impl DoubtedTail {
     pub fn and(self, other: Self) -> Self {
         Self {
             term: self.term.max(other.term),
-            put_back: self.put_back || other.put_back,
+            restored: self.restored || other.restored,
         }
     }
 

@@ -9,10 +9,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consensus::rules::{given_up, judge_put_back};
+use consensus::rules::{given_up, judge_restored};
 use consensus::{
-    Agreement, Answer, Leadership, MemberCalls, PutBack, Question, RaftMember, Recollection,
-    leap_from,
+    Agreement, Answer, Leadership, MemberCalls, Question, RaftMember, Recollection,
+    RestoredDirectory, leap_from,
 };
 use futures::future::join_all;
 use raft_types::{DoubtedTail, FileStarts, MemberId, MemberRecord, OpId, StoredMembership, Term};
@@ -80,7 +80,7 @@ pub struct Returning {
     /// A member to query again, even if its answer is recent.
     again: Option<MemberId>,
     /// Evidence that this member's data directory was restored to an earlier state, and the resulting doubt about the end of its log.
-    put_back: Option<(PutBack, DoubtedTail)>,
+    restored: Option<(RestoredDirectory, DoubtedTail)>,
 }
 
 /// Another member's answer about the agreement of the two logs.
@@ -112,7 +112,7 @@ impl Returning {
             calls,
             answers: BTreeMap::new(),
             again: None,
-            put_back: None,
+            restored: None,
         }
     }
 
@@ -136,9 +136,9 @@ impl Returning {
             let explained = doubted.max(given_up(ahead(&self.own, self.agreements())));
             let answers = self.answers.iter();
             let told = answers.filter_map(|(id, one)| Some((*id, one.agreement.remembered?)));
-            self.put_back = judge_put_back(standing, explained, &told.collect::<Vec<_>>());
+            self.restored = judge_restored(standing, explained, &told.collect::<Vec<_>>());
         }
-        if let Some((found, doubt)) = &self.put_back {
+        if let Some((found, doubt)) = &self.restored {
             tracing::error!("of this member: {found}");
             // The doubt must be recorded before entries are accepted: later, received entries cannot be distinguished from earlier ones.
             log.note_doubt(*doubt).await?;
@@ -149,21 +149,21 @@ impl Returning {
             // members may have recorded the truncated entries, and the term of the repair may be less than a leap above this member's
             // term. That is possible if the operator did not reach this member.
             let term = standing.term;
-            let put_back = false;
-            log.note_doubt(DoubtedTail { term, put_back }).await?;
+            let restored = false;
+            log.note_doubt(DoubtedTail { term, restored }).await?;
         }
         Ok(rejoin)
     }
 
     /// Returns the evidence, found before this member's Raft started, that its data directory was restored to an earlier state.
-    pub fn put_back(&self) -> Option<PutBack> {
-        self.put_back.map(|(found, _)| found)
+    pub fn restored(&self) -> Option<RestoredDirectory> {
+        self.restored.map(|(found, _)| found)
     }
 
     /// Keeps the member from campaigning until it receives a leader's message, all others agree with its log, or the wait expires.
     pub async fn campaign_when_known(mut self, member: Member) {
-        if let Some((found, doubt)) = self.put_back {
-            member.was_put_back(found, doubt);
+        if let Some((found, doubt)) = self.restored {
+            member.was_restored(found, doubt);
         }
         if self.own.runs.is_empty() {
             return;
@@ -396,7 +396,7 @@ mod tests {
             calls: Arc::new(Say(says)),
             answers: BTreeMap::new(),
             again: None,
-            put_back: None,
+            restored: None,
         }
     }
 
@@ -420,7 +420,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn records_of_others_detect_a_restored_log() {
         let end = OpId::new(3, 22);
-        for (had, is_put_back) in [(end, false), (OpId::new(3, 23), true)] {
+        for (had, is_restored) in [(end, false), (OpId::new(3, 23), true)] {
             let remembered = Remembered {
                 standing: at_the_end(had),
                 term: had.term,
@@ -434,11 +434,11 @@ mod tests {
                 ..Log::default()
             };
             returning.before_the_start(&log).await.unwrap();
-            let found = returning.put_back();
-            let told_by = is_put_back.then_some(MemberId(2));
+            let found = returning.restored();
+            let told_by = is_restored.then_some(MemberId(2));
             assert_eq!(found.map(|found| found.told_by), told_by);
-            let noted = log.noted.lock().unwrap().map(|doubt| doubt.put_back);
-            assert_eq!(noted, is_put_back.then_some(true));
+            let noted = log.noted.lock().unwrap().map(|doubt| doubt.restored);
+            assert_eq!(noted, is_restored.then_some(true));
         }
     }
 

@@ -973,7 +973,7 @@ mod plan_tests {
                             end: None,
                         },
                         doubted: None,
-                        put_back: None,
+                        restored: None,
                     }),
                     ..Greeting::default()
                 },

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use consensus::quorum::{
     QuorumHealth, QuorumPlan, RegionQuorum, RingRules, majority_of, plan, region_quorums,
 };
-use consensus::{Fault, Leadership, PutBack, RingMember, RingPause, RingView, Timers};
+use consensus::{Fault, Leadership, RestoredDirectory, RingMember, RingPause, RingView, Timers};
 use raft_types::{MemberId, MemberKind, OpId, RingId, Term, lock};
 use serde::{Deserialize, Serialize};
 
@@ -204,7 +204,7 @@ pub struct MemberStatus {
     /// Why the member does not vote or campaign; `None` if it takes part in elections.
     pub stays_out_of_elections: Option<String>,
     /// The members whose data directories were restored to an earlier state, as far as this member knows. May include this member.
-    pub put_back: BTreeMap<MemberId, PutBack>,
+    pub restored: BTreeMap<MemberId, RestoredDirectory>,
     /// The timers in use.
     pub timers: Timers,
     /// The running program, and the ring's format.
@@ -247,7 +247,7 @@ impl Member {
             quorum,
             proposals_bytes: self.proposals_bytes(),
             stays_out_of_elections: self.stays_out_of_elections(),
-            put_back: self.put_back(),
+            restored: self.restored(),
             timers: node.timers(),
             formats: FormatStatus {
                 ring: self.ring_format(),

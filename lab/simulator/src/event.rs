@@ -130,7 +130,7 @@ pub(crate) enum Event {
     /// All faults are fixed. From now on the ring must recover without help.
     Healed,
     /// A member reported that its data directory was restored. No run restores one.
-    PutBack { member: MemberId, words: String },
+    RestoredDirectory { member: MemberId, words: String },
     /// A panic occurred in a member's process.
     Panicked { member: MemberId, words: String },
     /// The run ended: the ring has committed again, and every member that can has caught up.
@@ -157,7 +157,7 @@ impl fmt::Display for Event {
             Self::Told(client, by, outcome) => {
                 write!(f, "client {client} received {outcome:?} from member {by}")
             }
-            Self::PutBack { member, words } | Self::Panicked { member, words } => {
+            Self::RestoredDirectory { member, words } | Self::Panicked { member, words } => {
                 write!(f, "member {member}: {words}")
             }
             Self::Stuck { words }

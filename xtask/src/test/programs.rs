@@ -16,11 +16,11 @@ use crate::second_chance::{Failure, second_chances, summary};
 
 /// Test programs that run in parallel to the others. The first one starts whole rings, and tolerates a busy machine, because its time
 /// limits are tens of seconds. The second one is added so that both lanes take equally long.
-const WITH_OTHERS: [&str; 2] = ["two_at_once", "facts_of_mysqld"];
+const WITH_OTHERS: [&str; 2] = ["concurrent", "facts_of_mysqld"];
 /// Threads of these test programs. Their tests wait more than they compute: two of them leave a fifth of two cores idle.
 const THREADS: &str = "3";
 /// The test program whose tests must run alone. They measure time or memory, or fail if a busy machine causes an election.
-const ALONE: &str = "one_at_a_time";
+const ALONE: &str = "alone";
 /// Test programs that only compute, the longest first. They have no time limits below a second.
 const COMPUTING: [&str; 9] = [
     "a_seed_is_reproducible",

@@ -22,7 +22,7 @@ use crate::calls::{Agreement, Answer, CallError, FileBytes, Question};
 use crate::election::candidate_order::{candidates, goes_first};
 use crate::election::elections::Elections;
 use crate::election::leader_exit::LedTerm;
-use crate::election::put_back::{TERM_LEAP, leap_from};
+use crate::election::restored_directory::{TERM_LEAP, leap_from};
 use crate::election::vote_gate::ElectionGate;
 use crate::election::{doubted_tail, early_election, greetings, interim_leader, mock_vote};
 use crate::engine::handle::EngineHandle;

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::election::leader_exit::LedTerm;
 use crate::election::mock_election::{MockElection, MockElectionCall, MockVote, MockVoteCall};
-use crate::election::put_back::{Remembered, Report};
+use crate::election::restored_directory::{Remembered, Report};
 use crate::engine::{self, Engine, Fault};
 use crate::lease::promise::PromisedLease;
 use crate::purge_floor::PurgeFloor;

@@ -1,5 +1,5 @@
 //! The votes that this member requests, and how they count ([`crate::engine::network`]). A vote does not count if the voter's log ends
-//! before the end that is recorded for it ([`super::put_back`]). Such a voter may not have received the record yet, or its version does not
+//! before the end that is recorded for it ([`super::restored_directory`]). Such a voter may not have received the record yet, or its version does not
 //! support the message. The interim leader's vote requests do not declare leases over ([`super::interim_leader`]). A late voter is asked
 //! for its vote already in a pre-vote ([`LateVotes`]).
 //!
@@ -17,7 +17,7 @@ use openraft::raft::{StreamAppendError, StreamAppendResult, VoteRequest, VoteRes
 use raft_types::{Incarnation, MemberId, OpId, Term, TypeConfig, Vote, lock};
 use tokio::time::Instant;
 
-use crate::election::put_back::Recorded;
+use crate::election::restored_directory::Recorded;
 
 /// The votes that this member requests. Clones share the recorded observations.
 #[derive(Clone)]
@@ -128,8 +128,8 @@ impl AskedVoter {
         if let (true, Some(known)) = (answer.vote_granted, lacks) {
             tracing::error!(
                 member = %self.member,
-                "its vote is not counted: its log has had {known}, and lacks it now, so that its data directory was put back to an \
-                 earlier state. See the runbook data-directory-put-back"
+                "ignoring its vote: its log had {known} earlier and lacks it now, so its data directory was restored to an earlier \
+                 state. See the runbook restored-data-directory"
             );
             answer.vote_granted = false;
         }

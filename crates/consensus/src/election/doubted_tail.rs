@@ -1,5 +1,5 @@
 //! Elections of a member whose log may lack acknowledged entries at its end. The entries were lost, were not synced, or were given up by a
-//! quorum repair, or the data directory was restored ([`super::put_back`]). The member asks the other members for their log ends. It takes
+//! quorum repair, or the data directory was restored ([`super::restored_directory`]). The member asks the other members for their log ends. It takes
 //! part in elections again after it has the entries that they have.
 //!
 //! # Why this is safe
@@ -82,7 +82,7 @@ pub fn enough(
         .iter()
         .all(|id| *id == own || answers.contains_key(id));
     let newer = |answer: &LogEnd| answer.membership > membership;
-    let outdated = doubt.put_back && answers.values().any(newer);
+    let outdated = doubt.restored && answers.values().any(newer);
     let latest = (members.contains(&own) && everybody && !outdated).then(|| {
         let ends = answers.values().filter_map(|answer| answer.last);
         ends.max().unwrap_or_default()
@@ -96,7 +96,9 @@ pub(crate) async fn settle(elections: Arc<Elections>) {
         if let Some(doubt) = elections.engine.starts.doubted_tail() {
             tracing::warn!(
                 term = doubt.term,
-                "the end of the log may lack acknowledged entries, which were damaged and cut off, not synced when this host stopped, given up by a repair of the quorum, or gone with a data directory that was put back: this member takes part in no election until the others have reported how far their logs go"
+                "acknowledged entries may be missing at the end of the log: damaged and cut off, not synced when this host stopped, given up by \
+                 a quorum repair, or absent from a restored data directory. This member neither votes nor campaigns until the others have \
+                 reported their log ends"
             );
             if let Err(error) = ask_until_settled(&elections).await {
                 // The log's writer has stopped, and the engine stops with it.
@@ -267,7 +269,7 @@ mod tests {
     fn a_member_restored_to_an_older_membership_waits_for_a_leader() {
         let doubt = DoubtedTail {
             term: 5,
-            put_back: true,
+            restored: true,
         };
         let members = [1, 2, 3].map(MemberId).into();
         let own = Some(OpId::new(3, 7));

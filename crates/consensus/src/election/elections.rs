@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::election::campaign::Campaigning;
 use crate::election::counted_votes::InterimTerm;
 use crate::election::leader_exit::{EarlyAttempt, LeaderExit};
-use crate::election::put_back::{OwnPast, Recorded};
+use crate::election::restored_directory::{OwnPast, Recorded};
 use crate::election::vote_gate::Withheld;
 use crate::engine::handle::{EngineHandle, SILENT};
 use crate::engine::{self, RoleSnapshot};
@@ -66,7 +66,8 @@ impl Elections {
                 .lacks(candidate, record.incarnation, role.term.0, end)
         });
         let gate = &self.campaigning.gate;
-        gate.withholds(end).or(lacks.map(Withheld::PutBack))
+        gate.withholds(end)
+            .or(lacks.map(Withheld::RestoredDirectory))
     }
 
     /// The current leadership.

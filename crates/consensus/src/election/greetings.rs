@@ -1,5 +1,5 @@
 //! Greetings: messages in which members report their own state (vote and log) and their records of each other's state
-//! ([`super::put_back`]).
+//! ([`super::restored_directory`]).
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use raft_types::{ElectionNotes, LogId, MemberId, OpId, Standing};
 
 use crate::calls::{Answer, Greeting, Question};
 use crate::election::elections::Elections;
-use crate::election::put_back::{Remembered, given_up, judge};
+use crate::election::restored_directory::{Remembered, given_up, judge};
 use crate::election::vote_gate::ElectionGate;
 use crate::engine;
 use crate::lease::promise::PromisedLease;
@@ -109,7 +109,7 @@ pub(crate) async fn note(
     change: impl FnOnce(&mut ElectionNotes),
 ) -> io::Result<()> {
     let starts = &elections.engine.starts;
-    let _one_at_a_time = elections.noting.lock().await;
+    let _alone = elections.noting.lock().await;
     let before = starts.election_notes();
     let mut notes = before;
     change(&mut notes);
@@ -166,9 +166,9 @@ pub(crate) async fn take_in(elections: &Elections, from: MemberId, greeting: &Gr
         elections.transfer_started.notify_one();
     }
     if let (Some(report), Some(whose)) = (&greeting.report, whose)
-        && let Some(put_back) = elections.memory.heard(from, whose, report)
+        && let Some(restored) = elections.memory.heard(from, whose, report)
     {
-        tracing::error!(member = %from, "of another member: {put_back}");
+        tracing::error!(member = %from, "of another member: {restored}");
     }
     if let Some(remembered) = greeting.remembered {
         heed(elections, from, remembered).await;
@@ -179,7 +179,7 @@ pub(crate) async fn take_in(elections: &Elections, from: MemberId, greeting: &Gr
 /// on.
 async fn heed(elections: &Elections, from: MemberId, told: Remembered) {
     let (raft, starts) = (&elections.engine.raft, &elections.engine.starts);
-    let _one_at_a_time = elections.doubting.lock().await;
+    let _alone = elections.doubting.lock().await;
     let Some(own) = starts.standing() else {
         return;
     };

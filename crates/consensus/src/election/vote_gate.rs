@@ -33,15 +33,16 @@ pub(crate) struct ElectionGate {
 pub(crate) enum Withheld {
     /// The own log's end is in doubt. A log must have the entries up to this one.
     #[error(
-        "the end of its log may lack acknowledged entries, which were damaged and cut off, not synced when its host stopped, or gone with \
-         a data directory that was put back to an earlier state: it neither votes nor campaigns until it has every entry that the leader, or all other members, report (now up to {0})"
+        "acknowledged entries may be missing at the end of its log: damaged and cut off, not synced when its host stopped, or absent from a \
+         data directory that was restored to an earlier state. It neither votes nor campaigns until it has every entry that the leader, or \
+         all other members, report (now up to {0})"
     )]
     DoubtedTail(OpId),
     /// The candidate has acknowledged more than its log has now, at least up to this entry.
     #[error(
-        "the candidate's log has had {0}, and lacks it now: its data directory was put back to an earlier state"
+        "the candidate's log had {0} earlier and lacks it now: its data directory was restored to an earlier state"
     )]
-    PutBack(OpId),
+    RestoredDirectory(OpId),
     /// Other members have committed entries up to this one, and the log lacks them.
     #[error(
         "the ring has gone on to {0} without it, and it votes for no member whose log does not go that far"

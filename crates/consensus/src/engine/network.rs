@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::election::counted_votes::InterimTerm;
-    use crate::election::put_back::Recorded;
+    use crate::election::restored_directory::Recorded;
     use crate::lease::promise::PromisedLease;
     use crate::log_probe::{AnswerStream, Answered};
 

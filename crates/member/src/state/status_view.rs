@@ -82,7 +82,7 @@ pub(crate) fn ring_status(
         serving: raft.leadership.serving_term().is_some(),
         not_serving: not_serving(raft),
         stays_out_of_elections: raft.stays_out_of_elections.clone(),
-        put_back: raft.put_back.clone(),
+        restored: raft.restored.clone(),
         leader: leader(raft.leadership, raft.member),
         term: raft.term.0,
         log_end: raft.ring_view.last_log,

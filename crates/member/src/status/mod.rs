@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use binlog_format::gtid::GtidSet;
 use consensus::quorum::{RegionQuorum, RingRules, VoterSetHealth};
-use consensus::{PutBack, RingPause, Timers};
+use consensus::{RestoredDirectory, RingPause, Timers};
 use raft_types::{
     FormatRange, FormatVersion, Incarnation, MemberId, MemberKind, MemberRecord, OpId, Region,
     RingId, UnixSeconds,
@@ -54,8 +54,12 @@ pub struct MemberView {
     pub stays_out_of_elections: Option<String>,
     /// The members that run on a data directory which was restored to an earlier state, as far as known, this member included. A member is
     /// listed until its next start.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub put_back: BTreeMap<MemberId, PutBack>,
+    #[serde(
+        rename = "put_back",
+        default,
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub restored: BTreeMap<MemberId, RestoredDirectory>,
     /// The leader, if known.
     pub leader: Option<MemberId>,
     /// Current term.

@@ -59,7 +59,7 @@ fn greetings_with_new_fields_are_valid_for_old_programs() {
         report: Some(Report {
             standing,
             doubted: Some(2),
-            put_back: None,
+            restored: None,
         }),
         remembered: Some(Remembered { standing, term: 4 }),
         promised: Some(PromisedLease {

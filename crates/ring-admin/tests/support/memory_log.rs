@@ -126,7 +126,7 @@ impl MemoryDisk {
 
     /// Restores the disk of a stopped member to a snapshot.
     #[allow(dead_code, reason = "not every user puts disks back")]
-    pub(crate) fn put_back(&self, snapshot: Snapshot) {
+    pub(crate) fn restore(&self, snapshot: Snapshot) {
         let Snapshot { vote, entries } = snapshot;
         self.content().truncate(0);
         self.content().vote = vote;

@@ -284,7 +284,7 @@ fn log(writer: &mut MetricWriter<'_>, view: &MemberView) -> fmt::Result {
         /// For how long the log's disk has been at the write or fsync that is under way; 0 while none is
         gauge "log_disk_busy_seconds" = Duration::from_millis(log.disk_busy_ms).as_secs_f64();
         /// Members with data directories restored to an earlier state, as far as this one knows, until their restart
-        gauge "put_back_members" = view.put_back.len();
+        gauge "put_back_members" = view.restored.len();
         /// Entries that wait to be written
         gauge "queued_bytes" = activity.queued_bytes;
         /// Entries that are proposed and not committed

@@ -54,7 +54,7 @@ impl RingReports {
 
     /// Returns a report that is at most 900 ms old. A member that does not answer delays a new report by two seconds.
     pub(super) async fn report(&self) -> Arc<RingReport> {
-        let _one_at_a_time = self.asking.lock().await;
+        let _alone = self.asking.lock().await;
         if let Some(report) = self.not_older(ASKED_AGAIN_AFTER) {
             return report;
         }

@@ -46,7 +46,7 @@ pub(crate) fn notes(member: &MemberReport) -> Vec<String> {
     if let Some(why) = &view.stays_out_of_elections {
         notes.push(format!("takes part in no election: {why}"));
     }
-    let own = view.put_back.get(&view.member.id);
+    let own = view.restored.get(&view.member.id);
     notes.extend(own.map(ToString::to_string));
     let refused = view.formats.as_ref();
     if let Some(why) = refused.and_then(|formats| formats.refused.as_ref()) {

@@ -76,7 +76,7 @@ fn of_progress(event: &Event) -> Option<(&'static str, String)> {
             Some(("nothing panics", format!("member {member}: {words}")))
         }
         // No data directory is ever restored to an earlier state, so that no member may report a restored one.
-        Event::PutBack { .. } => Some(("no member is accused", event.to_string())),
+        Event::RestoredDirectory { .. } => Some(("no member is accused", event.to_string())),
         Event::RefusedToOpen {
             member,
             why,

@@ -91,7 +91,7 @@ impl AdminCalls {
     }
 
     /// Keeps a request to a paused process for a later step.
-    pub(crate) fn put_back(&self, call: AdminCall) {
+    pub(crate) fn hand_back(&self, call: AdminCall) {
         self.calls.lock().push(call);
     }
 }

@@ -114,8 +114,8 @@ pub(super) async fn come_back(
         rejoin = asking.before_the_start(&log) => rejoin,
         () = writing(&log) => Ok(Rejoin::AsItIs),
     };
-    if let Some(found) = asking.put_back() {
-        watch.saw(|member| Event::PutBack {
+    if let Some(found) = asking.restored() {
+        watch.saw(|member| Event::RestoredDirectory {
             member,
             words: found.to_string(),
         });

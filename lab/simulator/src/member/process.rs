@@ -630,9 +630,9 @@ fn off_or(setup: &ProcessSetup, failure: OpenFailure) -> OpenFailure {
 /// Records the member's reports of a restored data directory.
 async fn watch_accusations(member: Member, record: Record) {
     loop {
-        for (member, found) in member.put_back() {
+        for (member, found) in member.restored() {
             let words = found.to_string();
-            record.saw(&Event::PutBack { member, words });
+            record.saw(&Event::RestoredDirectory { member, words });
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

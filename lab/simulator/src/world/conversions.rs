@@ -278,7 +278,7 @@ impl World {
         conversions.hosts.run_until(self.now);
         for call in conversions.calls.due() {
             if let Some(call) = self.slots[&call.to].answer(call) {
-                conversions.calls.put_back(call);
+                conversions.calls.hand_back(call);
             }
         }
         self.conversions = Some(conversions);

@@ -138,7 +138,7 @@ const RUNBOOKS: [(&str, &str); 22] = runbooks!(
     "archive-gap"
     "certificates"
     "consumer-behind"
-    "data-directory-put-back"
+    "restored-data-directory"
     "errant-transactions"
     "full-disk"
     "hooks"

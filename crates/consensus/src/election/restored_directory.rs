@@ -36,8 +36,8 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubted: Option<u64>,
     /// Set if the member has detected since its start that its data directory was restored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub put_back: Option<PutBack>,
+    #[serde(rename = "put_back", default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<RestoredDirectory>,
 }
 
 /// A record about the receiver of this message.
@@ -52,11 +52,11 @@ pub struct Remembered {
 /// The data directory was restored to an earlier state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error(
-    "its data directory was put back to an earlier state (a snapshot, a backup), or was copied: member {told_by} knows that it had \
-     {had}, and it came back with {has}. What it acknowledged in between is missing; it elects nobody until it has that again. See \
-     the runbook data-directory-put-back"
+    "its data directory was restored to an earlier state (from a snapshot or a backup), or is a copy: member {told_by} has recorded \
+     {had}, and this member started with {has}. Entries that it acknowledged in between are missing. It does not vote until it has \
+     received them again. See the runbook restored-data-directory"
 )]
-pub struct PutBack {
+pub struct RestoredDirectory {
     /// The member that has recorded the earlier state.
     pub told_by: MemberId,
     /// The state before the restore, at least.
@@ -72,7 +72,7 @@ pub fn judge(
     own: Standing,
     explained: Option<u64>,
     told: &[(MemberId, Remembered)],
-) -> Option<(PutBack, DoubtedTail)> {
+) -> Option<(RestoredDirectory, DoubtedTail)> {
     let more = told.iter().filter(|(_, remembered)| {
         remembered.standing > own && explained < Some(remembered.standing.term)
     });
@@ -80,14 +80,14 @@ pub fn judge(
     let terms = told
         .iter()
         .map(|(_, told)| told.term.max(told.standing.term));
-    let found = PutBack {
+    let found = RestoredDirectory {
         told_by: *told_by,
         had: most.standing,
         has: own,
     };
     let doubt = DoubtedTail {
         term: terms.max().unwrap_or_default(),
-        put_back: true,
+        restored: true,
     };
     Some((found, doubt))
 }
@@ -115,7 +115,7 @@ pub(crate) struct Recorded(Arc<Mutex<BTreeMap<MemberId, Known>>>);
 struct Known {
     incarnation: Incarnation,
     standing: Standing,
-    put_back: Option<PutBack>,
+    restored: Option<RestoredDirectory>,
 }
 
 impl Recorded {
@@ -135,19 +135,19 @@ impl Recorded {
         member: MemberId,
         whose: Incarnation,
         report: &Report,
-    ) -> Option<PutBack> {
+    ) -> Option<RestoredDirectory> {
         let mut known = lock(&self.0);
         let known = known.entry(member).or_insert(Known::nothing_of(whose));
         if known.incarnation != whose || report.doubted >= Some(known.standing.term) {
             known.standing = Standing::default();
         }
-        let before = known.put_back.filter(|_| known.incarnation == whose);
+        let before = known.restored.filter(|_| known.incarnation == whose);
         *known = Known {
             incarnation: whose,
             standing: known.standing.max(report.standing.lasting()),
-            put_back: report.put_back,
+            restored: report.restored,
         };
-        report.put_back.filter(|_| before != report.put_back)
+        report.restored.filter(|_| before != report.restored)
     }
 
     /// Returns the state that the member with this data directory must have, in a ring that has reached this term.
@@ -181,9 +181,13 @@ impl Recorded {
     }
 
     /// Returns the restore that the member with this data directory has reported, if any.
-    pub(crate) fn put_back(&self, member: MemberId, whose: Incarnation) -> Option<PutBack> {
+    pub(crate) fn restored(
+        &self,
+        member: MemberId,
+        whose: Incarnation,
+    ) -> Option<RestoredDirectory> {
         let known = lock(&self.0).get(&member).copied()?;
-        known.put_back.filter(|_| known.incarnation == whose)
+        known.restored.filter(|_| known.incarnation == whose)
     }
 }
 
@@ -192,14 +196,14 @@ impl Known {
         Self {
             incarnation,
             standing: Standing::default(),
-            put_back: None,
+            restored: None,
         }
     }
 }
 
 /// What this member has detected about its own data directory since its start.
 #[derive(Debug)]
-pub(crate) struct OwnPast(Mutex<(Option<u64>, Option<PutBack>)>);
+pub(crate) struct OwnPast(Mutex<(Option<u64>, Option<RestoredDirectory>)>);
 
 impl OwnPast {
     /// Creates the state of a member whose log has this doubt at its start.
@@ -208,7 +212,7 @@ impl OwnPast {
     }
 
     /// Records that the data directory was restored. The log has stored this already.
-    pub(crate) fn found(&self, found: PutBack, doubt: DoubtedTail) {
+    pub(crate) fn found(&self, found: RestoredDirectory, doubt: DoubtedTail) {
         let mut past = lock(&self.0);
         *past = (past.0.max(Some(doubt.term)), Some(found));
     }
@@ -217,18 +221,18 @@ impl OwnPast {
         lock(&self.0).0
     }
 
-    pub(crate) fn put_back(&self) -> Option<PutBack> {
+    pub(crate) fn restored(&self) -> Option<RestoredDirectory> {
         lock(&self.0).1
     }
 
     /// Returns this member's report to others.
     pub(crate) fn report(&self, log: &dyn FileStarts) -> Option<Report> {
         let standing = log.standing()?;
-        let (doubted, put_back) = *lock(&self.0);
+        let (doubted, restored) = *lock(&self.0);
         Some(Report {
             standing,
             doubted,
-            put_back,
+            restored,
         })
     }
 }
@@ -334,7 +338,7 @@ mod tests {
             (found.told_by, found.had, found.has),
             (LEADER, at(3, (3, 80)), own)
         );
-        assert_eq!((doubt.term, doubt.put_back), (7, true));
+        assert_eq!((doubt.term, doubt.restored), (7, true));
     }
 
     #[test]
@@ -343,7 +347,7 @@ mod tests {
         let report = |standing| Report {
             standing,
             doubted: None,
-            put_back: None,
+            restored: None,
         };
         memory.heard(FOLLOWER, whose, &report(at(5, (4, 100))));
         let known = memory.to_tell(FOLLOWER, whose, 5).unwrap().standing;
@@ -380,7 +384,7 @@ mod tests {
         let report = Report {
             standing: at(5, (5, 70)),
             doubted: Some(5),
-            put_back: None,
+            restored: None,
         };
         memory.heard(FOLLOWER, whose, &report);
         let known = memory.to_tell(FOLLOWER, whose, 5).unwrap().standing;
@@ -396,17 +400,17 @@ mod tests {
         let (found, doubt) = judge(at(3, (3, 50)), None, &[told(at(3, (3, 80)), 3)]).unwrap();
         let past = OwnPast::new(None);
         past.found(found, doubt);
-        assert_eq!((past.doubted(), past.put_back()), (Some(3), Some(found)));
+        assert_eq!((past.doubted(), past.restored()), (Some(3), Some(found)));
         let mut report = Report {
             standing: at(3, (3, 50)),
             doubted: past.doubted(),
-            put_back: past.put_back(),
+            restored: past.restored(),
         };
         assert_eq!(memory.heard(FOLLOWER, whose, &report), Some(found));
         assert_eq!(memory.heard(FOLLOWER, whose, &report), None);
-        assert_eq!(memory.put_back(FOLLOWER, whose), Some(found));
-        report.put_back = None;
+        assert_eq!(memory.restored(FOLLOWER, whose), Some(found));
+        report.restored = None;
         memory.heard(FOLLOWER, whose, &report);
-        assert_eq!(memory.put_back(FOLLOWER, whose), None);
+        assert_eq!(memory.restored(FOLLOWER, whose), None);
     }
 }

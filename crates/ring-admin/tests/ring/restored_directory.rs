@@ -32,7 +32,7 @@ async fn parts(ring: &Ring) -> (MemberId, MemberId, MemberId) {
 
 /// Takes a snapshot of member `back`. Then the leader and `back` acknowledge entries, while `late` cannot reach the leader. Then the leader
 /// crashes, and the directory of `back`, which is stopped, is restored to the snapshot. Returns the leader, `back` and `late`.
-async fn acknowledged_and_put_back(ring: &mut Ring) -> (MemberId, MemberId, MemberId) {
+async fn acknowledged_and_restored(ring: &mut Ring) -> (MemberId, MemberId, MemberId) {
     let first = ring.commit("first").await;
     ring.committed_everywhere(first).await;
     let (leader, back, late) = parts(ring).await;
@@ -46,7 +46,7 @@ async fn acknowledged_and_put_back(ring: &mut Ring) -> (MemberId, MemberId, Memb
     assert_eq!(ring.disks[&late].transactions().len(), 1);
     ring.crash(leader).await;
     ring.crash(back).await;
-    ring.disks[&back].put_back(snapshot);
+    ring.disks[&back].restore(snapshot);
     ring.board.heal();
     (leader, back, late)
 }
@@ -59,7 +59,7 @@ async fn nobody_is_elected_until_the_leader_is_back(
     for id in [back, late] {
         let serving = ring.member(id).leadership().borrow().serving_term();
         assert_eq!(serving, None, "member {id} was elected");
-        assert!(ring.member(id).put_back().contains_key(&back), "{id}");
+        assert!(ring.member(id).restored().contains_key(&back), "{id}");
     }
     assert!(ring.member(back).stays_out_of_elections().is_some());
     assert!(ring.disks[&back].is_in_doubt());
@@ -76,7 +76,7 @@ async fn nobody_is_elected_until_the_leader_is_back(
 #[tokio::test(start_paused = true)]
 async fn a_restored_directory_elects_no_log_without_its_acknowledged_entries() {
     let mut ring = Ring::of(&[Database; 3]).await;
-    let parts = acknowledged_and_put_back(&mut ring).await;
+    let parts = acknowledged_and_restored(&mut ring).await;
     ring.come_back(parts.1).await;
     nobody_is_elected_until_the_leader_is_back(&mut ring, parts).await;
 }
@@ -84,7 +84,7 @@ async fn a_restored_directory_elects_no_log_without_its_acknowledged_entries() {
 #[tokio::test(start_paused = true)]
 async fn a_member_restored_unnoticed_is_informed_after_its_start() {
     let mut ring = Ring::of(&[Database; 3]).await;
-    let parts = acknowledged_and_put_back(&mut ring).await;
+    let parts = acknowledged_and_restored(&mut ring).await;
     let (_, back, late) = parts;
     ring.board.cut(back, late);
     ring.come_back(back).await;
@@ -109,11 +109,11 @@ async fn a_leader_tells_it_and_a_member_that_has_caught_up_votes_again() {
     // The third member restarts, so that only the leader has the record of `back`. No handshake follows before `back` is restored.
     ring.crash(third).await;
     ring.start(third).await;
-    ring.disks[&back].put_back(snapshot);
+    ring.disks[&back].restore(snapshot);
     ring.come_back(back).await;
     takes_part_again(ring.member(back)).await;
     they_have_greeted().await;
-    let found = ring.member(leader).put_back()[&back];
+    let found = ring.member(leader).restored()[&back];
     assert_eq!((found.told_by, found.has.end), (leader, Some(first)));
     assert!(found.had.end >= Some(last));
     assert!(!ring.disks[&back].is_in_doubt());
@@ -127,7 +127,7 @@ async fn a_leader_tells_it_and_a_member_that_has_caught_up_votes_again() {
     ring.come_back(back).await;
     they_have_greeted().await;
     for id in [back, third] {
-        assert!(ring.member(id).put_back().is_empty(), "member {id}");
+        assert!(ring.member(id).restored().is_empty(), "member {id}");
     }
 }
 
@@ -147,7 +147,7 @@ async fn restarts_and_elections_are_no_evidence_of_a_restore() {
         ring.come_back(goes).await;
         they_have_greeted().await;
         for (id, member) in &ring.members {
-            assert!(member.put_back().is_empty(), "member {id} in round {round}");
+            assert!(member.restored().is_empty(), "member {id} in round {round}");
         }
     }
 }

@@ -127,7 +127,7 @@ fn a_large_transaction_causes_no_election_and_takes_bounded_memory() {
 /// Replicates one row that is larger than any default packet size, with a follower whose member applies rows. Prints every process's memory
 /// (docs/performance.md). `LARGE_ROW_MIB` sets another size.
 #[test]
-#[ignore = "takes gigabytes of memory and disk: `cargo test -p witness-tests --test one_at_a_time a_large_row -- --ignored --nocapture`"]
+#[ignore = "takes gigabytes of memory and disk: `cargo test -p witness-tests --test alone a_large_row -- --ignored --nocapture`"]
 fn a_large_row_is_followed_within_bounded_memory() {
     let _turn = SCENES.take();
     let mib = std::env::var("LARGE_ROW_MIB").map_or(300, |mib| mib.parse().expect("a number"));
@@ -214,7 +214,7 @@ fn a_large_row_is_followed_within_bounded_memory() {
 /// MySQL checks a transaction's size before its last event, which may add up to 1 GiB. The ring accepts every transaction that MySQL
 /// accepts. Regression: the ring accepted at most 1 GiB, and a larger transaction blocked the primary indefinitely.
 #[test]
-#[ignore = "takes gigabytes of memory and disk: `cargo test -p witness-tests --test one_at_a_time a_last_row -- --ignored --nocapture`"]
+#[ignore = "takes gigabytes of memory and disk: `cargo test -p witness-tests --test alone a_last_row -- --ignored --nocapture`"]
 fn a_last_row_beyond_mysqls_limit_goes_through() {
     let _turn = SCENES.take();
     let server = Mysqld::launch(&MysqlTree::require()).expect("the scene of a test");
