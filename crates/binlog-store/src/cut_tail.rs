@@ -75,7 +75,7 @@ pub(crate) fn directory(data_dir: &Path) -> PathBuf {
     data_dir.join("trimmed")
 }
 
-/// Saves the bytes of the tail's parts, each read from the file at its position in `files`. Then saves the document that describes them.
+/// Saves the bytes of the tail's parts, part n from file n of `files`. Then saves the document that describes them.
 /// Everything is durable on return.
 pub(crate) fn keep(
     fs: &dyn FileSystem,

@@ -16,7 +16,7 @@ use crate::scan::{
     Depth, EntryScanner, Fault, FaultKind, FileState, ScanError, Window, find_entry_after,
 };
 
-use super::recovery_cases::TailState;
+use super::decision_table::TailState;
 use super::survey::{Survey, SurveyedFile, corrupt, open_file, scan_error};
 
 /// Interval of progress reports in bytes.

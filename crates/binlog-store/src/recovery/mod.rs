@@ -1,8 +1,8 @@
 //! Recovery of a log after a crash. First the whole state is read without changes (`survey`, `log_scan`). Then two tables in
-//! `recovery_cases` decide what to do, and `repair` does it. A crash during any step leaves a state that is in the tables.
+//! `decision_table` decide what to do, and `repair` does it. A crash during any step leaves a state that is in the tables.
 
+mod decision_table;
 mod log_scan;
-mod recovery_cases;
 mod repair;
 mod survey;
 
@@ -24,11 +24,11 @@ use crate::hard_state::{
 use crate::log::{LogFile, LogView, OpenLog, RecentEntries, SharedView};
 use crate::options::{Durability, StoreOptions, WriterMode};
 use crate::read_faults::ReadFaults;
-use crate::recovery::log_scan::{ScannedLog, scan_log};
-use crate::recovery::recovery_cases::Unsynced;
-pub use crate::recovery::recovery_cases::{
+use crate::recovery::decision_table::Unsynced;
+pub use crate::recovery::decision_table::{
     IndexState, MetaState, RECOVERY_CASES, RecoveryCase, TailState, Verdict, boot_id, judge,
 };
+use crate::recovery::log_scan::{ScannedLog, scan_log};
 use crate::recovery::repair::Repair;
 use crate::recovery::survey::{Survey, SurveyedFile, corrupt, survey};
 use crate::scan::Fault;

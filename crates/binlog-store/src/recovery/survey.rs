@@ -10,7 +10,7 @@ use crate::error::OpenError;
 use crate::file_system::{FileSystem, StorageFile, list_if_any, read_file};
 use crate::format::{FileHeader, FileNumber, INDEX_NAME, INDEX_TEMPORARY_NAME, parse_index};
 use crate::hard_state::{HardState, LogStage, SavedState};
-use crate::recovery::recovery_cases::{IndexState, index_state};
+use crate::recovery::decision_table::{IndexState, index_state};
 use crate::scan::{Corruption, Fault, ScanError, Window, find_entry_after, scan_header};
 use crate::scrub::UNFINISHED;
 

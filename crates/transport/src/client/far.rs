@@ -130,7 +130,7 @@ mod tests {
             worth_asking_for("4194304\n", "4096\t16384\t4194304\n"),
             Some(4 << 20)
         );
-        // Common values of many systems: a request would give less than the default.
+        // Common values of many systems: a requested size would be smaller than the size that the kernel reaches by itself.
         assert_eq!(worth_asking_for("212992\n", "4096 16384 4194304"), None);
         assert_eq!(worth_asking_for("", ""), None);
     }
