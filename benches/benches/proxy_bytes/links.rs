@@ -23,7 +23,7 @@ const SEGMENT_BYTES: u64 = 1448;
 /// The size of the headers of IPv4 and of TCP with timestamps.
 const SEGMENT_HEADER_BYTES: u64 = 52;
 
-/// What a link is used for.
+/// The purpose of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
     /// A member's own messages: entries, heartbeats, votes.

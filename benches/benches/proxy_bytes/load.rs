@@ -170,7 +170,7 @@ pub(crate) struct Sample {
     pub(crate) lag_ms: Percentiles,
     /// An empty call and its answer, within the leader's region.
     pub(crate) call_ms: Percentiles,
-    /// The traffic between the leader and one member that is behind a proxy, or would be behind one.
+    /// The traffic between the leader and one member that receives entries through a proxy, or would if proxying were on.
     pub(crate) destination: PerCommit,
     /// The part of `destination` that is sent to its proxy.
     pub(crate) said_to_proxy: PerCommit,
@@ -189,7 +189,7 @@ pub(crate) struct Seen {
     pub(crate) calls_inside: Vec<Duration>,
     /// The duration of the load.
     pub(crate) time: Duration,
-    /// The members that are behind a proxy, or would be behind one.
+    /// The members that receive entries through a proxy, or would if proxying were on.
     pub(crate) destinations: BTreeSet<MemberId>,
     /// The traffic over the links, until all members have all entries.
     pub(crate) counts: Counts,

@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::schema::{TableName, TableShape};
 use crate::transaction::{SchemaChange, Transaction};
 
-/// What to do with the transaction after the last row of a call is written.
+/// The next step for the transaction after the last row of a call is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// Leave the transaction open, for more rows or its commit.
@@ -73,7 +73,7 @@ pub trait Backend: Send + Sync + 'static {
         async {}
     }
 
-    /// Returns the sessions that block `waiting`, a session whose write takes long. They hold locks of transactions later in the log,
+    /// Returns the sessions that block `waiting`, a session with a long-running write. They hold locks of transactions later in the log,
     /// so the caller rolls them back. `None` if the database does not report blockers: any other session may be one.
     fn blockers(
         &self,

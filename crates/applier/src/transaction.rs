@@ -64,7 +64,7 @@ pub struct RowContext {
     pub sql_mode: u64,
     /// `lc_time_names`, by its number; 0 is en_US.
     pub lc_time_names: u16,
-    /// `time_zone`; `None` for the target's own. The log contains it only for transactions whose first statement has used it.
+    /// `time_zone`; `None` for the target's own. The log contains it only if the transaction's first statement has used it.
     /// Other transactions are applied with the last `time_zone` in the log.
     pub time_zone: Option<Arc<[u8]>>,
 }
@@ -146,7 +146,7 @@ pub struct Barrier {
     pub end: BarrierEnd,
     /// Which tables may have another shape afterwards.
     pub changes: SchemaChange,
-    /// The barrier's tables whose engine has no transactions. A row transaction becomes a barrier if it writes to such a table.
+    /// The barrier's tables of engines without transactions. A row transaction becomes a barrier if it writes to such a table.
     pub without_transactions: Vec<TableName>,
 }
 

@@ -100,7 +100,7 @@ enum RoomLack {
     Lagging,
 }
 
-/// Proposed bytes whose outcome is unknown; subtracted when the proposal is dropped.
+/// Proposed bytes without a known outcome; subtracted when the proposal is dropped.
 pub(crate) struct UnderWay {
     all: Arc<AtomicU64>,
     bytes: u64,
@@ -207,8 +207,8 @@ impl Rooms {
         }
         answers.told.retain(|id, _| voters.contains(id));
         drop(answers);
-        // Bytes in flight may not have reached any member when it answers. Bytes whose outcome becomes known between the two reads are
-        // committed before the mark is read.
+        // Bytes in flight may not have reached any member when it answers. If bytes stop being in flight between the two reads, they
+        // are committed before the mark is read.
         let proposed = self.proposed.load(Ordering::SeqCst);
         proposed.saturating_sub(self.under_way.load(Ordering::SeqCst))
     }

@@ -10,7 +10,7 @@ use crate::ring_view::RingView;
 /// A pause, and the member for which it reserves the primary's place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingPause {
-    /// The member whose mysqld is the primary, or will be again.
+    /// The member of the mysqld that is the primary, or will be again.
     pub primary: MemberId,
     /// Start, end, initiator and reason of the pause.
     #[serde(flatten)]

@@ -269,7 +269,7 @@ pub struct MysqlSettings {
     pub events: EventsWanted,
     /// How long a leader's mysqld may be unfit before the leadership is transferred; `None` means forever.
     pub demote_after: Option<Duration>,
-    /// How long clients may use a primary whose member does not serve.
+    /// How long clients may use a primary while its member does not serve.
     pub fence_after: Duration,
     /// How long statements may delay a planned switchover before their sessions are killed; `None` if no sessions are killed.
     pub kill_statements_after: Option<Duration>,

@@ -51,7 +51,7 @@ pub struct ServerError {
     pub message: String,
 }
 
-/// Returns the remedy for errors whose message in MySQL does not name one.
+/// Returns the remedy for an error if MySQL's message does not name one.
 fn remedy(code: u16) -> &'static str {
     match code {
         server_code::MUST_CHANGE_PASSWORD | server_code::MUST_CHANGE_PASSWORD_LOGIN => {

@@ -85,7 +85,7 @@ pub fn version_support(
     ))
 }
 
-/// Returns the message for a product whose log is not compatible with MySQL's.
+/// Returns the message for a product with a log that is not compatible with MySQL's.
 pub fn foreign(name: &str) -> String {
     format!(
         "it is {name}, not MySQL: its binlog or its replication are another's, and nothing here was made for it"

@@ -1,5 +1,5 @@
 //! Stops the primary's writes before a leadership transfer: the write fence closes the primary after all running commits. A primary is
-//! killed if it has stalled and cannot be closed. A primary whose transactions are not received is also killed, because its commits wait
+//! killed if it has stalled and cannot be closed. A primary is also killed if its transactions are not received, because its commits wait
 //! for an ACK that never arrives.
 
 use std::sync::{Arc, Mutex, PoisonError};

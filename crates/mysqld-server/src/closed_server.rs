@@ -13,7 +13,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 #[must_use = "a server that was closed is to be closed again"]
 pub(crate) struct AdministratorsWrite(
-    /// Whether the server was closed.
+    /// True if the server was closed.
     bool,
 );
 

@@ -108,7 +108,7 @@ const UPTIME: &str =
 const WHO: &str = "SELECT variable_source = 'DYNAMIC' AND set_user = SUBSTRING_INDEX(USER(), '@', 1) \
      FROM performance_schema.variables_info WHERE variable_name = 'offline_mode'";
 
-/// Returns who set `offline_mode`; `None` while it is off. If the account lacks the privilege to query that, assumes another account.
+/// Returns the owner of `offline_mode`; `None` while it is off. If the account may not query the owner, returns [`Owner::Other`].
 async fn look(connection: &mut Connection) -> Result<Option<Owner>, LinkError> {
     let on = connection.query("SELECT @@GLOBAL.offline_mode").await?;
     if on.value() != Some("1") {

@@ -74,7 +74,7 @@ pub type FileStartAnswer<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + S
 
 /// A log as a sequence of files; another member's log may begin with any of them.
 pub trait FileStarts: Send + Sync + 'static {
-    /// Returns the first unpurged file start whose preceding entry is `from` or a later one. Returns `None` if nothing is purged and `from`
+    /// Returns the first unpurged file start that follows `from` or a later entry. Returns `None` if nothing is purged and `from`
     /// is `None`, because a log then need not begin later than at the first entry.
     ///
     /// # Errors

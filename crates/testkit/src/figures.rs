@@ -23,7 +23,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Creates figures called `name`, whose measurement begins now. `command` is the command as a user would type it.
+    /// Creates figures called `name` for a measurement that begins now. `command` is the command as a user would type it.
     ///
     /// # Errors
     /// If a value cannot be written as JSON.

@@ -1,5 +1,5 @@
-//! An S3 server on loopback, in this process. It checks signatures as Amazon's does, and stores objects as files. It can be told to
-//! refuse, fail, hang, answer late or return wrong data.
+//! An S3 server on loopback, in this process. It checks signatures as Amazon's does, and stores objects as files. A test can make
+//! it refuse, fail, hang, answer late or return wrong data.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use crate::debian_package;
 
 /// Returns a command prefix that shifts the time of day for the command and its children by `by`, such as `+1h` or `-90s`. The clock
-/// runs at its usual rate, as on a host whose clock is set wrongly. Do not use it for mysqld, whose timed waits would use a whole
-/// processor with such a clock.
+/// runs at its usual rate, as on a host with a wrong time. Do not use it for mysqld: its timed waits would use a whole processor
+/// with such a clock.
 ///
 /// # Errors
 /// If the package is not available.

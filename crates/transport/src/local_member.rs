@@ -1,4 +1,4 @@
-//! The member behind a server. Its identity is available from the start, and its Raft after its log has been opened.
+//! The member that a server serves. Its identity is available from the start, and its Raft after its log has been opened.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -63,7 +63,7 @@ pub trait LogSource: Send + Sync + 'static {
     fn read(&self, have: String) -> BoxStream<'static, Result<LogPiece, LogReadError>>;
 }
 
-/// The member behind a server. Each part is set once, when it runs; a second value has no effect.
+/// The member that a server serves. Each part is set once, when it runs; a second value has no effect.
 pub struct LocalMember {
     pub(crate) book: Arc<IdentityBook>,
     pub(crate) status: Arc<dyn StatusSource>,
@@ -87,7 +87,7 @@ pub struct LocalMember {
 }
 
 impl LocalMember {
-    /// Creates a member whose Raft does not run yet.
+    /// Creates a member before its Raft runs.
     pub fn new(book: Arc<IdentityBook>, status: Arc<dyn StatusSource>) -> Self {
         Self {
             book,

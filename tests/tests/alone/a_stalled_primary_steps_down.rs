@@ -1,4 +1,4 @@
-//! A primary whose mysqld is stalled: mysqld is stopped, its disk is frozen or full, its member's log lacks space or waits for its disk,
+//! A primary with a stalled mysqld: mysqld is stopped, its disk is frozen or full, its member's log lacks space or waits for its disk,
 //! or its binlog cannot be received. Another member's mysqld becomes the primary within a time limit. The stalled mysqld is killed, and
 //! follows as soon as it can. No acknowledged row is lost.
 

@@ -369,7 +369,7 @@ const OPEN: &str = "SET GLOBAL super_read_only = OFF";
 /// Makes errant writes, into a binlog file that is then closed. Returns their GTIDs.
 fn write_errant(set: &Cluster, member: usize) -> String {
     let client = set.client(member);
-    // All statements are sent at once, because the member closes the server after it has observed the first write.
+    // All statements are sent together, because the member closes the server after it has observed the first write.
     let statements = [
         "CREATE DATABASE errant",
         "CREATE TABLE errant.rows (id INT PRIMARY KEY)",

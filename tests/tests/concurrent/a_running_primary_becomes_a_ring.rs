@@ -304,7 +304,7 @@ fn through_a_ring_and_back() -> Result<()> {
             .is_ok_and(|answer| answer.status == 200))
     })?;
 
-    // The ring becomes plain replication again, at the current primary. Meanwhile a load balancer polls continuously.
+    // The ring becomes plain replication again, at the current primary. During this, a load balancer polls continuously.
     let (over, balancer) = (Arc::new(AtomicBool::new(false)), scene.ring.http(SECOND));
     let asking = {
         let over = over.clone();

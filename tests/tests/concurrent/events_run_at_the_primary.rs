@@ -76,7 +76,7 @@ fn it_runs_once(set: &Cluster, primary: usize, name: &str) {
     ran.unwrap();
 }
 
-/// Checks that the event does not run again at another primary, which never ran it and whose scheduler is on by now.
+/// Checks that the event does not run again at another primary, which never ran it. The event scheduler there is on by now.
 fn it_does_not_run_again(set: &Cluster, primary: usize, name: &str) {
     std::thread::sleep(A_WHILE);
     let client = set.client(primary);

@@ -129,7 +129,7 @@ impl Parsed {
 
     /// Returns the transaction with its rows and their keys. `lookup` returns the shape of a table of the target. The
     /// transaction becomes a barrier, without rows and keys, if their metadata would exceed the memory limit, or if it writes to
-    /// a table whose engine has no transactions.
+    /// a table of an engine without transactions.
     ///
     /// # Errors
     /// If the target lacks a table, or the rows do not fit the target's table.

@@ -444,7 +444,7 @@ mod tests {
                 |statement: &str| in_words(schema_change(statement.as_bytes(), schema.as_bytes()));
             assert_eq!(change("CREATE TABLE t (a INT)"), "*");
             assert_eq!(change("CREATE TABLE e.t (a INT)"), "e.t");
-            // RENAME may refer to a table of the session's schema, whose name is unknown if it is not plain ASCII.
+            // RENAME may refer to a table of the session's schema. A schema's name that is not plain ASCII counts as unknown.
             assert_eq!(change("ALTER TABLE e.t RENAME u"), "*");
             assert_eq!(change("INSERT INTO t VALUES (1)"), "");
         }

@@ -55,7 +55,7 @@ pub struct Report {
     pub chains: Vec<Chain>,
     /// Tables without a primary key. Their rows are written sequentially.
     pub tables_without_primary_key: Vec<String>,
-    /// Tables whose primary key the log does not contain. They are counted as tables without one.
+    /// Tables for which the log does not contain the primary key. They are counted as tables without one.
     pub tables_with_unknown_primary_key: Vec<String>,
     /// Keys forgotten because of the memory limit. If a write uses a forgotten key again, it counts as waiting for all forgotten
     /// keys. The reported parallelism is therefore too low rather than too high.

@@ -82,7 +82,7 @@ struct State {
     committed: u64,
     /// Transactions that are committed and not known to be in `gtid_executed`.
     unpublished: GtidSet,
-    /// Batches whose commit is requested and not answered.
+    /// Batches with a requested commit that is not answered.
     under_way: BTreeMap<BatchSeq, UnderWay>,
 }
 
@@ -265,7 +265,7 @@ fn set_number(own: u64, before: u64) -> String {
     format!("UPDATE {TABLE} SET n={own}+(n<>{before})*{}", u64::MAX)
 }
 
-// Irreversible transactions: they write to tables whose engine has no transactions. A rollback does not remove such writes,
+// Irreversible transactions: they write to tables of engines without transactions. A rollback does not remove such writes,
 // and a retry duplicates them.
 //
 // So each of them is applied alone, after a note with its GTID. The note is a row of the applier's table (`id` 2), durable
@@ -368,7 +368,7 @@ mod tests {
         Batch::new(BatchSeq(seq), Commits::AsOne, gnos.map(one).collect())
     }
 
-    /// Creates a checkpoint whose row has the number 1000.
+    /// Creates a checkpoint with the number 1000 in its row.
     fn checkpoint() -> Checkpoint {
         let checkpoint = Checkpoint::new();
         locked(&checkpoint.state).given = 999;

@@ -104,7 +104,7 @@ impl TableRemarks {
         locked(&self.without_primary_key).iter().cloned().collect()
     }
 
-    /// Returns written tables whose engine has no transactions. Their changes cannot be rolled back.
+    /// Returns written tables of engines without transactions. Their changes cannot be rolled back.
     pub fn without_transactions(&self) -> Vec<TableName> {
         locked(&self.without_transactions).iter().cloned().collect()
     }

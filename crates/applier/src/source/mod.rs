@@ -40,7 +40,7 @@ pub trait Source: Send {
     fn drained(&self) -> Drained;
 }
 
-/// A shared flag: whether a source has returned everything it has. Clones share the flag.
+/// A shared flag: true if a source has returned everything it has. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Drained(Arc<AtomicBool>);
 

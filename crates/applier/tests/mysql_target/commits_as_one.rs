@@ -265,7 +265,7 @@ async fn two_appliers_at_one_target_do_not_repeat_one_another() -> Result<()> {
         );
         let (committed, outcome) = session.apply(batch, 0).await;
         if batch.seq == second.seq {
-            // mysqld skips transactions whose GTID is executed.
+            // mysqld skips transactions with an executed GTID.
             ensure!(committed == 2 && outcome.is_ok(), "{outcome:?}");
             continue;
         }

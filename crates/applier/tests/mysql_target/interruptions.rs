@@ -205,7 +205,7 @@ async fn killed_servers(disk: Option<Arc<LoopDisk>>, mut pair: Pair) -> Result<(
     pair.equal_after(Way::AsOne(32), &["d"]).await
 }
 
-/// Creates a pair whose target has these settings, and its data on a disk.
+/// Creates a pair. The target has these settings, and its data is on a loop device.
 async fn on_a_disk(of_target: &[&str], transactions: u32) -> Result<(LoopDisk, Pair)> {
     let disk = LoopDisk::of_its_own(2 << 30)?;
     let target = server_on(disk.folder(), 2, of_target)?;

@@ -261,7 +261,7 @@ async fn mysqld_takes_rows_under_read_only_from_who_has_connection_admin_and_nev
     Ok(())
 }
 
-/// Shows why a target whose transactions are not logged does not need `sync_binlog`.
+/// Shows why a target that does not log the rows of its transactions does not need `sync_binlog`.
 #[tokio::test]
 async fn mysqld_knows_the_gtids_of_unlogged_rows_though_its_binlog_lost_them_in_a_crash()
 -> Result<()> {

@@ -1,4 +1,4 @@
-//! Tables whose engine has no transactions: a rollback does not remove their rows, and each row is written once or not at all.
+//! Tables of engines without transactions: a rollback does not remove their rows, and each row is written once or not at all.
 
 use std::convert::Infallible;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A database whose sessions wait for permission at every call. The gate grants permissions one by one, and only when nothing else
+//! A database with sessions that wait for permission at every call. The gate grants permissions one by one, and only when nothing else
 //! can run. The seed chooses the next one, so it alone determines the order of the calls.
 //!
 //! The gate also simulates deadlocks, connections that break before or after a commit, and locks on more than one row, with which
@@ -45,11 +45,11 @@ struct Inner {
     wide: HashMap<u64, SessionId>,
     /// Sessions that wait for a wide lock.
     blocked: HashMap<SessionId, u64>,
-    /// The last batch committed as one. It stands for the number in the checkpoint row, which its writer locks until it commits.
+    /// The last batch committed as one. It represents the number in the checkpoint row, which its writer locks until it commits.
     last: BatchSeq,
 }
 
-/// A database whose sessions wait for permission at every call.
+/// A database with sessions that wait for permission at every call.
 #[derive(Debug)]
 pub(crate) struct Gate {
     inner: Mutex<Inner>,

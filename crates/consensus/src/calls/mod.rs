@@ -64,7 +64,7 @@ pub struct Greeting {
 /// The question of a member to a voter before an early election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyVoteCall {
-    /// The leader whose process has exited, and the term in which it led.
+    /// The leader that has exited, and the term in which it led.
     #[serde(flatten)]
     pub led: LedTerm,
     /// The last entry of the asking member's log.

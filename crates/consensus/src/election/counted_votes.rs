@@ -182,7 +182,7 @@ impl InterimTerm {
 /// How long a voter counts as late after an election in which its vote was late.
 const COUNTS: Duration = Duration::from_secs(60);
 
-/// What this process has observed of the other voters in its elections.
+/// This process's observations of the other voters in its elections.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LateVotes(Arc<Mutex<BTreeMap<MemberId, Seen>>>);
 
@@ -216,7 +216,7 @@ impl LateVotes {
     }
 }
 
-/// A request for a vote whose answer is pending.
+/// A request for a vote with a pending answer.
 pub(crate) struct AskedForVote {
     votes: LateVotes,
     voter: MemberId,

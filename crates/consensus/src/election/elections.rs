@@ -39,7 +39,7 @@ pub(crate) struct Elections {
     pub(crate) leader_exit: LeaderExit,
     /// The recorded state of the other members.
     pub(crate) memory: Recorded,
-    /// What this member has detected about its own data directory.
+    /// The findings of this member about its own data directory.
     pub(crate) past: OwnPast,
     /// Held by the task that starts or settles a doubt about the log's end.
     pub(crate) doubting: AsyncMutex<()>,

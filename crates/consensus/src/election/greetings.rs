@@ -23,7 +23,7 @@ use crate::lease::promise::PromisedLease;
 /// usually older.
 const ROUND: u32 = 10;
 
-/// Greets all other members periodically from the start on. Between the rounds, exchanges leases with the members whose lease is missing.
+/// Greets all other members periodically from the start on. Between the rounds, exchanges leases with a member if its lease is missing.
 pub(crate) async fn go_round(elections: Arc<Elections>) {
     let rounds = async {
         loop {
@@ -59,7 +59,7 @@ pub(crate) async fn go_round(elections: Arc<Elections>) {
     join(rounds, exchanges).await;
 }
 
-/// Greets the other members for which `whom` is true, concurrently.
+/// Greets concurrently the other members that `whom` selects.
 async fn greet(
     elections: &Elections,
     patience: Duration,

@@ -4,7 +4,7 @@
 //! The evidence has two parts, and this member must observe both itself. First, the leader has closed all of its connections to this
 //! member, as the operating system does when a process ends. Second, the leader's address refuses a new connection, as the operating system
 //! does without a listener. If a host fails, neither is observed. If a connection breaks, only the first is observed: the leader still
-//! answers at its address. A firewall between the members may cause both on the members behind it.
+//! answers at its address. A firewall between the leader and a member may make the member observe both.
 //!
 //! The evidence is valid for one term only: a restarted leader leads in a later term or not at all. The first call of that leader discards
 //! the evidence.

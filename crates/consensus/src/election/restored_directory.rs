@@ -1,4 +1,4 @@
-//! A member whose data directory was restored to an earlier state, from a disk snapshot or a backup of its virtual machine. The member has
+//! A member after a restore of its data directory to an earlier state, from a disk snapshot or a virtual machine backup. The member has
 //! lost votes and acknowledged entries, and the directory does not show that. The other members can detect the loss. Each member records in
 //! [`Recorded`] the latest state of each other member. It takes this state from the greetings and, as a leader, from acknowledgements. The
 //! other members send a member their record of it before its Raft starts, and in every greeting.
@@ -201,12 +201,12 @@ impl Known {
     }
 }
 
-/// What this member has detected about its own data directory since its start.
+/// The findings of this member about its own data directory since its start.
 #[derive(Debug)]
 pub(crate) struct OwnPast(Mutex<(Option<u64>, Option<RestoredDirectory>)>);
 
 impl OwnPast {
-    /// Creates the state of a member whose log has this doubt at its start.
+    /// Creates the state of a member with this doubt about its log at its start.
     pub(crate) fn new(doubt: Option<DoubtedTail>) -> Self {
         Self(Mutex::new((doubt.map(|doubt| doubt.term), None)))
     }

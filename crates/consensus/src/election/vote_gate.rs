@@ -51,7 +51,7 @@ pub(crate) enum Withheld {
 }
 
 impl ElectionGate {
-    /// Creates the gate of a member whose log has this doubt about its end.
+    /// Creates the gate of a member with this doubt about the end of its log.
     pub(crate) fn new(doubt: Option<&DoubtedTail>) -> Self {
         Self {
             needed: Mutex::new(doubt.map(DoubtedTail::settled_from)),

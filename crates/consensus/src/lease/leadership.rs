@@ -147,7 +147,7 @@ pub(crate) fn next_look(
     NextLook { after, call_now }
 }
 
-/// Returns true if a leader, whose quorum has been silent for `silent`, sends nothing to its followers at this moment. Members that receive
+/// Returns true if a leader, after `silent` without its quorum, sends nothing to its followers at this moment. Members that receive
 /// its heartbeats elect no other leader, although they may be able to reach a quorum. So after two leases, the leader is quiet for
 /// [`QUIET_LEASES`], which is long enough for an election. Then it calls for the same time, in case no other member could be elected.
 pub(crate) fn is_quiet(silent: Duration, lease: Duration) -> bool {

@@ -115,7 +115,7 @@ pub fn wanted_sets(
     })
 }
 
-/// Returns the plan for a ring whose leader is in `home`, or will be there soon.
+/// Returns the plan for a ring with its present or next leader in `home`.
 pub fn plan(rules: &RingRules, view: &RingView, home: &Region) -> QuorumPlan {
     let wanted = match wanted_sets(rules, view, home) {
         Ok(wanted) => wanted,

@@ -360,7 +360,7 @@ fn every_row_has_its_plan() {
 // Checks whether the engine can express "a majority in each of K of R regions". The engine requires majorities of all of its sets. This
 // test tries all sets. Its result is the reason why the policy for some of the regions changes the voter sets (decision 46).
 
-/// A case whose voters are bits. Region r has the `size` bits from `r * size` on.
+/// A case with voters as bits. Region r has the `size` bits from `r * size` on.
 struct SetCase {
     regions: u32,
     size: u32,

@@ -110,9 +110,9 @@ pub enum OperatorCommand {
         /// The step, or only a check of the server.
         order: MysqldOrder,
     },
-    /// Replaces the data of a member's mysqld by a copy of another member's data. To the member whose data is replaced.
+    /// Replaces the data of a member's mysqld by a copy of another member's data. To the member that receives the copy.
     Provision {
-        /// The member whose data is copied.
+        /// The member from which the data is copied.
         donor: MemberId,
         /// Only report what would be lost.
         dry_run: bool,

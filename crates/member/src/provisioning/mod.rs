@@ -59,7 +59,7 @@ pub(crate) struct Provisioner {
     pub(crate) busy: Mutex<()>,
     /// Held for a whole command. A second command must not wait for the first one, because it would copy again.
     pub(crate) command: Mutex<()>,
-    /// When the last copy was completed. Earlier observations belong to a server whose data was being replaced.
+    /// When the last copy was completed. Earlier observations belong to a server without its new data.
     pub(crate) copied_at: watch::Sender<Option<Instant>>,
 }
 
@@ -116,7 +116,7 @@ impl Provisioner {
         })
     }
 
-    /// Disables the role of a server whose GTIDs were reset. The reason is stored durably, because after the next start, the server's
+    /// Disables the role of a server after a reset of its GTIDs. The reason is stored durably, because after the next start, the server's
     /// earlier GTIDs are no longer known.
     fn kept_off_if_reset(&self) -> Result<Option<Hold>, Refusal> {
         if !self.was_reset() {
@@ -401,7 +401,7 @@ impl Provisioner {
         Ok(())
     }
 
-    /// Ends an attempt whose copy has not begun.
+    /// Ends an attempt before its copy has begun.
     fn not_begun(&self, donor: &str, touched: bool, refusal: Refusal) -> Refusal {
         if touched {
             self.set(Some(interrupted(donor, Some(&refusal.what))));
@@ -414,7 +414,7 @@ impl Provisioner {
         refusal
     }
 
-    /// Ends an attempt whose copy is not complete.
+    /// Ends an attempt before its copy is complete.
     fn stopped(&self, donor: &str, touched: bool, stop: Stop) -> Refusal {
         let Stop { begun, why } = stop;
         if !begun {

@@ -41,7 +41,7 @@ pub struct PacketDecoder {
     max_packet: usize,
 }
 
-/// A packet whose last chunk has not arrived.
+/// A packet before its last chunk has arrived.
 #[derive(Debug)]
 struct Unfinished {
     joined: SpillingBytes,
@@ -315,7 +315,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
         }
     }
 
-    /// Writes one packet at once and flushes the stream. Returns the sequence number of the answer. Not safe to cancel.
+    /// Writes one packet as a whole and flushes the stream. Returns the sequence number of the answer. Not safe to cancel.
     ///
     /// # Errors
     /// When the stream fails.

@@ -381,7 +381,7 @@ async fn open_to_the_applier(connect: &ConnectOptions) -> Result<(), RoleError> 
     let mut connection = Connection::open_with_own_settings(connect).await?;
     stop_waiting_for_acks(&mut connection).await?;
     // InnoDB stores applied transactions together with their GTIDs. The binlog has only the GTIDs, and may lose them. It must not keep
-    // GTIDs whose rows InnoDB has lost.
+    // GTIDs of rows that InnoDB has lost.
     for statement in [
         FORCE_REDO_LOG,
         "SET GLOBAL read_only = ON, GLOBAL super_read_only = OFF, GLOBAL sync_binlog = 0",

@@ -126,7 +126,7 @@ impl<T: Ticket> AckLedger<T> {
         Ok(release)
     }
 
-    /// The tickets whose outcome is unknown.
+    /// The tickets of proposals without an outcome.
     pub fn into_tickets(self) -> impl Iterator<Item = T> {
         let entries = self.entries.into_iter();
         entries.filter_map(LedgerEntry::into_ticket)

@@ -23,7 +23,7 @@ use crate::ingest::attachment::Awaited;
 use crate::ingest::status::{IngestError, IngestFigures};
 use crate::ring::{CurrentFile, Ring, RingLog};
 
-/// The number of bytes that one permit stands for.
+/// The number of bytes that one permit represents.
 const PERMIT_BYTES: u64 = 1024;
 
 /// State shared by the reading and the acknowledging side.

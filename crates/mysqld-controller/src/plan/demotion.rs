@@ -99,8 +99,8 @@ impl AutomaticDemotion {
         }
     }
 
-    /// Records that no quorum answers, or the term has ended. The time without progress is kept for the term, and does not grow meanwhile:
-    /// on a busy machine, the quorum is often silent for a short time.
+    /// Records that no quorum answers, or the term has ended. The time without progress is kept for the term, and does not grow in the
+    /// meantime: on a busy machine, the quorum is often silent for a short time.
     pub fn does_not_serve(&mut self, now: Instant) {
         self.sound = None;
         self.silent.get_or_insert(now);

@@ -1,5 +1,5 @@
 //! Decides when mysqld must be killed and restarted for the ring. Pure. The guard ([`crate::read_fence`]) handles readers of a primary
-//! whose member hangs or is dead. The supervisor handles kills during an ordered stop.
+//! if its member hangs or is dead. The supervisor handles kills during an ordered stop.
 
 use std::time::Duration;
 

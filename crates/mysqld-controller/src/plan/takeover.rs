@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Until the takeover is complete, commits did not wait for the ring, and clients received success. So a primary's binlog is not trimmed
-//! before the ring has all its transactions. Meanwhile the note in the data directory is kept, a restarted member does not act on its
+//! before the ring has all its transactions. Until then, the note in the data directory is kept, a restarted member does not act on its
 //! mysqld, and no guard that would trim starts a mysqld. No other mysqld can be the primary in that time, because followers are managed
 //! later.
 

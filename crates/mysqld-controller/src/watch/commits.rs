@@ -212,7 +212,7 @@ mod tests {
         })
     }
 
-    /// Returns an observation of one session, whose statement has run for `seconds`, after `ended` commits.
+    /// Returns an observation of one session after `ended` commits. Its statement has run for `seconds`.
     fn one(seconds: u64, ended: Option<u64>) -> CommitSight {
         CommitSight::Answered(CommitLook {
             start: 1,

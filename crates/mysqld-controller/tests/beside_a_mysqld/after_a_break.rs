@@ -377,7 +377,7 @@ async fn what_mysqld_passes_over_is_not_let_through() -> Result<()> {
     ingest.stop().await?;
     client.sql("FLUSH BINARY LOGS")?;
     let executed = client.gtid_executed()?;
-    // A dump whose member has just died keeps the file until the dump ends.
+    // The dump of a member that has just died keeps the file until the dump ends.
     eventually("the file is purged", || {
         client.sql("PURGE BINARY LOGS TO 'binlog.000002'")?;
         Ok(client.variable("gtid_purged")? == executed)

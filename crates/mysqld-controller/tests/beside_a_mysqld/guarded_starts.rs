@@ -1,4 +1,4 @@
-//! mysqld starts only after its guard has agreed. A primary that is killed because its commits wait in vain restarts without these commits.
+//! mysqld starts only after its guard has agreed. A primary that is killed because its commits get no ACK restarts without these commits.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A mysqld whose commits wait for a ring in memory. It is killed, and restarted after its start guard was called.
+//! A mysqld with commits that wait for a ring in memory. It is killed, and restarted after its start guard was called.
 
 use std::fs;
 use std::path::{Path, PathBuf};

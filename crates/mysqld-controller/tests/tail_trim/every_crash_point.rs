@@ -15,7 +15,7 @@ use crate::crashing_server::{CrashingServer, LIMIT, event_borders, transaction_s
 use crate::reference::Reference;
 use crate::statements::{BEFORE, KINDS, NO_OPS, OBJECTS};
 
-/// Starts one session for each kind, one after the other, so that their order in the binlog is known.
+/// Starts one session for each kind, sequentially, so that their order in the binlog is known.
 async fn all_wait(server: &CrashingServer, kinds: &[(&str, &str)]) -> Result<Vec<PendingSql>> {
     let begun = transaction_starts(&server.last_file()?)?.len();
     let mut waiting = Vec::new();

@@ -68,7 +68,7 @@ pub enum Check {
     ShutdownPrivilege,
     /// True if the password of the member's account expires.
     AccountExpires,
-    /// `log_bin`: whether the server's binlog is where the member reads it after a crash.
+    /// `log_bin`: the place of the server's binlog, which the member reads after a crash.
     BinlogPlace,
     /// A persisted value that overrides the member's settings at the next start.
     Persisted,

@@ -207,7 +207,7 @@ pub struct ErrantFile {
     pub gtids: GtidSet,
 }
 
-/// Where a server's errant transactions are.
+/// The locations of a server's errant transactions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ErrantFiles {
     /// The files that contain errant transactions.

@@ -1,7 +1,7 @@
 //! Decides, event by event, whether a cut of the binlog removes a transaction completely. Pure.
 //!
 //! The engines' recovery rolls back prepared transactions that the binlog does not name: transactions that end with an XID, XA
-//! transactions, and DDL whose event has an XID. Every other statement was complete before mysqld wrote it to the binlog. Some statements
+//! transactions, and DDL with an XID in its event. Every other statement was complete before mysqld wrote it to the binlog. Some statements
 //! with an XID have also changed files by then. `docs/mysqld-facts.md` lists the statements.
 
 use binlog_format::DecodeError;

@@ -42,7 +42,7 @@ impl ChildServer {
         )?))
     }
 
-    /// Prepares a server whose data directory is created by its member, at `data_dir`, which is kept.
+    /// Prepares a server without data. Its member creates the data directory at `data_dir`, which is kept.
     ///
     /// # Errors
     /// If there is no place for the server's socket.

@@ -187,8 +187,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Replaces a witness whose process has ended by one with a new id and name. All members' configuration files then contain the new
-    /// witness instead of the old one, whose folder is kept.
+    /// Replaces a witness, after its process has ended, by one with a new id and name. All members' configuration files then contain
+    /// the new witness instead of the old one. The folder of the old witness is kept.
     ///
     /// # Errors
     /// If the old process still runs, or a file cannot be written.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The most bytes in flight over one link. Further packets are lost, as in a router whose buffer is full.
+/// The most bytes in flight over one link. Further packets are lost, as in a router with a full buffer.
 const IN_FLIGHT_BYTES: usize = 64 << 20;
 
 /// One end of a link.

@@ -95,7 +95,7 @@ impl MysqlClient {
         )?))
     }
 
-    /// Starts a client whose statements `feed` writes while the client runs. The client continues after statements that the server
+    /// Starts a client. While the client runs, `feed` writes its statements. The client continues after statements that the server
     /// refuses.
     pub(super) fn fed_by(&self, feed: impl FnOnce(ChildStdin) + Send + 'static) -> Result<Running> {
         let mut command = self.command()?;

@@ -120,7 +120,7 @@ impl<S: Stream<Item = AppendPart> + Unpin> Stream for Stripe<S> {
         }
         dealing.stripes[self.number].waiting = Some(context.waker().clone());
         if dealing.turn() != Some(self.number) {
-            // The connection whose turn it is may be waiting already, so it is woken.
+            // The connection that has the turn may be waiting already, so it is woken.
             dealing.wake_one();
             return Poll::Pending;
         }

@@ -169,7 +169,7 @@ async fn an_idle_ring_after_a_burst_keeps_its_proxy() {
     assert_eq!(table.traffic().counted().fallbacks, before);
 }
 
-/// Proposes entries one after the other, until it is aborted.
+/// Proposes entries sequentially until it is aborted.
 fn load(member: Member, term: Term) -> JoinHandle<()> {
     tokio::spawn(async move {
         loop {

@@ -122,7 +122,7 @@ impl Plan {
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Plan {
-    /// Returns the earliest transaction whose write takes long and may be blocked by a later transaction. The caller should query
+    /// Returns the earliest transaction with a long-running write that a later transaction may block. The caller should query
     /// the database for the sessions that block this worker's session, and pass them to [`Self::blocked_by`].
     pub fn stalled(&mut self, now: Duration) -> Option<(WorkerId, BatchSeq)> {
         let latest_open = self.open_transactions().map(|(_, held)| held.seq).max()?;
@@ -161,7 +161,7 @@ impl Plan {
         }
     }
 
-    /// Returns the transactions that hold or request locks, and whose commit is not requested.
+    /// Returns the transactions that hold or request locks, and for which no commit is requested.
     fn open_transactions(&self) -> impl Iterator<Item = (WorkerId, &Held)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(worker, slot)| {

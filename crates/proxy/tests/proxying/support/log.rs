@@ -15,7 +15,7 @@ use tokio::sync::watch;
 /// The longest wait, by the clock of the tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns an entry whose payload is its own op id.
+/// Returns an entry with its own op id as the payload.
 pub(crate) fn entry(term: u64, index: u64) -> Entry {
     sized_entry(term, index, format!("{term}.{index}").into())
 }

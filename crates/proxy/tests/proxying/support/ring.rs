@@ -81,7 +81,7 @@ impl Ring {
         }
     }
 
-    /// Returns a ring whose leader has this number of entries. Member 2 has them and answers, so it is the proxy of its region.
+    /// Returns a ring with this number of entries at its leader. Member 2 has them and answers, so it is the proxy of its region.
     pub(crate) async fn with_proxy(witnesses: u64, entries: u64) -> Self {
         let mut ring = Self::of_one_far_region(witnesses);
         ring.log(1).push(TERM, entries);
