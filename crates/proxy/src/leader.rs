@@ -283,7 +283,12 @@ impl Session {
                         Some(last) => table.wait_for(target, last),
                         None => table.failed(&path.proxies, target, &failure, now),
                     }
-                    Some((Err(another_route(&failure)), None))
+                    // The engine retries immediately after a network error. Then another route is chosen.
+                    let left = format!("the proxy is no longer used: {failure}");
+                    Some((
+                        Err(RPCError::Network(NetworkError::from_string(left))),
+                        None,
+                    ))
                 }
             }
         })
@@ -468,12 +473,6 @@ impl HeldBack {
             ticks.tick().await;
         }
     }
-}
-
-/// Returns the error after which the engine retries immediately. Then another route is chosen.
-fn another_route(failure: &Failure) -> RPCError<TypeConfig> {
-    let message = format!("the proxy is no longer used: {failure}");
-    RPCError::Network(NetworkError::from_string(message))
 }
 
 /// Returns an interval for the checks of conditions that depend on the time.

@@ -227,11 +227,8 @@ pub struct DoubtedTail {
     /// have recorded.
     pub term: u64,
     /// True if the data directory was restored to an earlier state. The log's membership may then be an earlier one, too.
-    #[serde(
-        rename = "put_back",
-        default,
-        skip_serializing_if = "std::ops::Not::not"
-    )]
+    #[serde(rename = "put_back")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restored: bool,
 }
 

@@ -89,6 +89,8 @@ fn replaced(statement: &[u8], places: &[Range<usize>], by: &[u8]) -> Vec<u8> {
 fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8>, Unclear> {
     let is_ascii = invoker.user.is_ascii() && invoker.host.is_ascii();
     let client = context.character_sets.map(|sets| sets.client);
+    // The collations of utf8mb3 and utf8mb4.
+    let is_utf8 = |id| matches!(id, 33 | 45 | 46 | 76 | 83 | 192..=247 | 255..=323);
     if !is_ascii && client.is_some_and(|client| !is_utf8(client)) {
         return Err("means an account whose name its character set may lack");
     }
@@ -99,11 +101,6 @@ fn account(invoker: &Invoker<'_>, context: &SessionContext<'_>) -> Result<Vec<u8
         if part.is_empty() { b"''".to_vec() } else { out }
     };
     Ok([quoted(invoker.user), quoted(invoker.host)].join(&b'@'))
-}
-
-/// True if the number is that of a collation of utf8mb3 or utf8mb4.
-fn is_utf8(collation: u16) -> bool {
-    matches!(collation, 33 | 45 | 46 | 76 | 83 | 192..=247 | 255..=323)
 }
 
 /// True if multibyte characters of the collation's character set may contain ASCII bytes: big5, sjis, gbk, cp932, gb18030.

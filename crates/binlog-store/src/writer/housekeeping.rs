@@ -109,18 +109,14 @@ impl LogWriter {
     fn patience(&self) -> Option<Duration> {
         let (files, index) = self.purger.has_leftovers();
         if files > 0 {
-            Some(IDLE_AFTER)
-        } else if index {
-            Some(HINTS_EVERY)
-        } else if self.has_news() {
-            Some(
-                HINTS_EVERY
-                    .saturating_sub(self.last_hints.elapsed())
-                    .max(IDLE_AFTER),
-            )
-        } else {
-            None
+            return Some(IDLE_AFTER);
         }
+        if index {
+            return Some(HINTS_EVERY);
+        }
+        let remaining = HINTS_EVERY.saturating_sub(self.last_hints.elapsed());
+        let saved = (self.state.saved_committed, self.state.saved_mark);
+        (self.check().is_ok() && self.hints() != saved).then_some(remaining.max(IDLE_AFTER))
     }
 
     /// Immediately does all deferrable work.
@@ -205,11 +201,6 @@ impl LogWriter {
                 .filter(|_| self.log.options.durability == Durability::Fsync)
                 .or(self.state.saved_mark),
         )
-    }
-
-    /// Whether the hints differ from the stored ones.
-    fn has_news(&self) -> bool {
-        self.check().is_ok() && self.hints() != (self.state.saved_committed, self.state.saved_mark)
     }
 
     /// Stores the committed op id and the durable mark.

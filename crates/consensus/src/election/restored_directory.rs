@@ -36,7 +36,8 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubted: Option<u64>,
     /// Set if the member has detected since its start that its data directory was restored.
-    #[serde(rename = "put_back", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "put_back")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<RestoredDirectory>,
 }
 

@@ -39,9 +39,7 @@ pub(crate) enum Withheld {
     )]
     DoubtedTail(OpId),
     /// The candidate has acknowledged more than its log has now, at least up to this entry.
-    #[error(
-        "the candidate's log had {0} earlier and lacks it now: its data directory was restored to an earlier state"
-    )]
+    #[error("the candidate's log lost {0}: its data directory was restored")]
     RestoredDirectory(OpId),
     /// Other members have committed entries up to this one, and the log lacks them.
     #[error(

@@ -54,11 +54,8 @@ pub struct MemberView {
     pub stays_out_of_elections: Option<String>,
     /// The members that run on a data directory which was restored to an earlier state, as far as known, this member included. A member is
     /// listed until its next start.
-    #[serde(
-        rename = "put_back",
-        default,
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
+    #[serde(rename = "put_back")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub restored: BTreeMap<MemberId, RestoredDirectory>,
     /// The leader, if known.
     pub leader: Option<MemberId>,
