@@ -21,7 +21,7 @@ const CLIENT_LIMIT: Duration = Duration::from_secs(5);
 const ADMINISTRATOR_LIMIT: Duration = Duration::from_secs(120);
 /// The pause of a writer after each commit. Without one, the writers of a single test keep all cores busy, and everything that the test
 /// waits for takes longer.
-const COMMIT_PAUSE: Duration = Duration::from_millis(10);
+const COMMIT_PAUSE: Duration = Duration::from_millis(20);
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 

@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::workload::{
@@ -324,10 +324,16 @@ fn a_real_disk_that_others_fill_is_waited_for() {
 
     let log = store.handle();
     let acknowledged = Arc::new(AtomicU64::new(0));
+    // The disk is filled between two entries.
+    let gate = Arc::new(Barrier::new(2));
     let writing = std::thread::spawn({
-        let acknowledged = acknowledged.clone();
+        let (acknowledged, gate) = (acknowledged.clone(), gate.clone());
         move || {
             for index in 1..=120 {
+                if [21, 51].contains(&index) {
+                    gate.wait();
+                    gate.wait();
+                }
                 let entries = match index % 20 {
                     0 => vec![rotate(id(index))],
                     _ => vec![transaction(id(index), 50_000)],
@@ -339,11 +345,10 @@ fn a_real_disk_that_others_fill_is_waited_for() {
             Ok::<_, std::io::Error>(store)
         }
     });
-    for so_far in [20, 50] {
-        until("entries are written", || {
-            acknowledged.load(Ordering::SeqCst) > so_far
-        });
+    for _ in 0..2 {
+        gate.wait();
         disk.fill().unwrap();
+        gate.wait();
         waits(&log);
         let stands = acknowledged.load(Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(300));
