@@ -131,23 +131,31 @@ pub async fn stop_acknowledging(connect: &ConnectOptions) -> Result<(), Conversi
     Ok(())
 }
 
-/// Stops the server's own replication and removes its source. Closes the server for writes first: from now on, only its member writes to
-/// it.
+// A server stops its replication before it is closed for writes. Closing waits for all running transactions and holds up new commits, also
+// those of workers that commit in order. On a busy machine that exceeded the statement's time limit.
+
+/// Stops the server's own replication, closes the server for writes, and removes its source. From now on, only its member writes to it.
 ///
 /// # Errors
 /// When the server cannot be closed, or its threads do not stop.
 pub async fn leave_source(connect: &ConnectOptions) -> Result<(), ConversionError> {
-    close(connect).await?;
     let mut connection = open(connect).await?;
-    let channels = channels(&mut connection).await?;
-    let has_source = channels.first().is_some();
-    let statements = ["STOP REPLICA", "RESET REPLICA ALL"].into_iter();
-    for statement in statements.filter(|_| has_source) {
-        let run = connection.query_within(statement, STOP_LIMIT).await;
-        run.map_err(doing("ending its own replication"))?;
-    }
+    let what = "ending its own replication";
+    // Both statements succeed without a source.
+    run(&mut connection, "STOP REPLICA", what).await?;
+    close(connect).await?;
+    run(&mut connection, "RESET REPLICA ALL", what).await?;
     connection.close().await;
     Ok(())
+}
+
+async fn run(
+    connection: &mut Connection,
+    statement: &str,
+    what: &'static str,
+) -> Result<(), ConversionError> {
+    let done = connection.query_within(statement, STOP_LIMIT).await;
+    done.map(drop).map_err(doing(what))
 }
 
 async fn close(connect: &ConnectOptions) -> Result<(), ConversionError> {
@@ -207,18 +215,13 @@ pub async fn follow_source(
         [name] => format!(" FOR CHANNEL {}", literal(name)),
         _ => return Err(ConversionError::SeveralChannels(names.len())),
     };
-    close(connect).await?;
     let stop = format!("STOP REPLICA{of_channel}");
+    run(&mut connection, &stop, "stopping its replication").await?;
+    close(connect).await?;
     let change = source.change(&of_channel);
+    run(&mut connection, &change, "giving it a source").await?;
     let start = format!("START REPLICA{of_channel}");
-    for (statement, what) in [
-        (stop, "stopping its replication"),
-        (change, "giving it a source"),
-        (start, "starting its replication"),
-    ] {
-        let run = connection.query_within(statement, STOP_LIMIT).await;
-        run.map_err(doing(what))?;
-    }
+    run(&mut connection, &start, "starting its replication").await?;
     connection.close().await;
     Ok(())
 }
