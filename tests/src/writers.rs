@@ -56,27 +56,28 @@ impl Writers {
     /// Starts this many writers, which connect to a server over its socket. Their first row has the number `first_id`.
     #[must_use]
     pub fn at(server: &Mysqld, writers: u64, first_id: u64) -> Self {
-        Self::on(Way::At(server.socket()), writers, first_id)
+        Self::on(Way::At(server.socket()), writers, first_id, COMMIT_PAUSE)
     }
 
     /// As [`Self::at`], with the current primary of a cluster.
     #[must_use]
     pub fn of(cluster: &Cluster, writers: u64, first_id: u64) -> Self {
-        let members = cluster.databases().into_iter();
-        let places = members.map(|member| Place {
-            http: cluster.http(member),
-            socket: cluster.server(member).socket(),
-        });
-        Self::on(Way::Asking(places.collect()), writers, first_id)
+        Self::on(Way::to(cluster), writers, first_id, COMMIT_PAUSE)
+    }
+
+    /// As [`Self::of`], without pauses: to fill a disk or a queue.
+    #[must_use]
+    pub fn without_pauses(cluster: &Cluster, writers: u64, first_id: u64) -> Self {
+        Self::on(Way::to(cluster), writers, first_id, Duration::ZERO)
     }
 
     /// As [`Self::at`], for clients that have only an address, which must lead to the primary.
     #[must_use]
     pub fn through(address: SocketAddr, writers: u64, first_id: u64) -> Self {
-        Self::on(Way::Through(address), writers, first_id)
+        Self::on(Way::Through(address), writers, first_id, COMMIT_PAUSE)
     }
 
-    fn on(way: Way, writers: u64, first_id: u64) -> Self {
+    fn on(way: Way, writers: u64, first_id: u64, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let record = Record::default();
         let thread = thread::spawn({
@@ -92,7 +93,7 @@ impl Writers {
                         let (next, stop, record) = (next.clone(), stop.clone(), record.clone());
                         let way = way.clone();
                         tasks.spawn(async move {
-                            write(writer, &way, &next, &stop, &record).await;
+                            write(writer, &way, &next, &stop, &record, pause).await;
                         });
                     }
                     while let Some(ended) = tasks.join_next().await {
@@ -137,7 +138,14 @@ impl Writers {
     }
 }
 
-async fn write(writer: u64, way: &Way, next: &AtomicU64, stop: &AtomicBool, record: &Record) {
+async fn write(
+    writer: u64,
+    way: &Way,
+    next: &AtomicU64,
+    stop: &AtomicBool,
+    record: &Record,
+    pause: Duration,
+) {
     let mut connection = None;
     while !stop.load(Ordering::Relaxed) {
         let Some(connected) = &mut connection else {
@@ -155,11 +163,22 @@ async fn write(writer: u64, way: &Way, next: &AtomicU64, stop: &AtomicBool, reco
             connection = None;
         }
         record.add(id, started, error);
-        tokio::time::sleep(COMMIT_PAUSE).await;
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
     }
 }
 
 impl Way {
+    fn to(cluster: &Cluster) -> Self {
+        let members = cluster.databases().into_iter();
+        let places = members.map(|member| Place {
+            http: cluster.http(member),
+            socket: cluster.server(member).socket(),
+        });
+        Self::Asking(places.collect())
+    }
+
     async fn connect(&self) -> Option<Connection> {
         match self {
             Self::At(socket) => {

@@ -70,7 +70,7 @@ fn a_primary_that_answers_and_does_not_commit_steps_down() {
 fn a_primary_with_a_full_disk_of_its_members_log_steps_down() {
     let _turn = SCENES.take();
     let (_home, disk, set) = with_a_disk_for_the_first_log();
-    let writers = Writers::of(&set, 1, 0);
+    let writers = Writers::without_pauses(&set, 1, 0);
 
     let attached = || set.output(0).matches("attached to the primary").count();
     let before = attached();
