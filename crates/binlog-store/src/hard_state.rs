@@ -388,7 +388,7 @@ fn remove_unfinished_snapshots(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the original error. For a disk error, sled returns a copy whose message is the original's `Debug` text.
+/// Returns the original error. For a disk error, sled returns a copy with the original's `Debug` text as message.
 fn plain(error: sled::Error) -> io::Error {
     let error = io::Error::from(error);
     let words = error.to_string();

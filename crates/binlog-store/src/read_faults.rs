@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::StoreError;
 use crate::format::FileNumber;
 
-/// A file whose last read failed.
+/// A file that could not be read last time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadFault {
     /// The file's number.
@@ -45,7 +45,7 @@ impl ReadFault {
         }
     }
 
-    /// Whether only a read of the whole file can show that it is intact.
+    /// True if only a read of the whole file can show that it is intact.
     fn is_whole(&self) -> bool {
         self.index.is_none() && self.bytes.is_none()
     }

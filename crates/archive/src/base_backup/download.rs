@@ -56,7 +56,7 @@ pub async fn verify(
     read_all(storage, manifest, identities, Nowhere, progress).await
 }
 
-/// The tar stream of a base backup whose data is in the archive.
+/// The tar stream of a base backup with its data in the archive.
 fn tar_of(manifest: &BaseManifest) -> Result<Tar, BaseError> {
     match (&manifest.form, manifest.tar) {
         (BaseForm::Registered { tool, place }, _) => Err(BaseError::Registered {

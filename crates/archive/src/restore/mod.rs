@@ -366,7 +366,7 @@ impl Archive {
 struct Manifests {
     pieces: Vec<Manifest>,
     unread: Vec<Unread>,
-    /// Pieces whose manifest was listed, but is missing now.
+    /// Pieces with a manifest that was listed, but is missing now.
     vanished: Vec<PieceName>,
 }
 

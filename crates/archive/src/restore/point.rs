@@ -42,7 +42,7 @@ pub struct RangeEnd {
     pub gtid: Gtid,
     /// The transaction's timestamp.
     pub committed: SystemTime,
-    /// Number of excluded transactions whose timestamp is not later than the requested time.
+    /// Number of excluded transactions with a timestamp up to the requested time.
     pub excluded_earlier: u64,
     /// The GTIDs which, used as [`Target::Gtids`], also restore these excluded transactions; empty if there are none.
     pub to_include: GtidSet,
@@ -267,7 +267,7 @@ impl RangeEnd {
     }
 }
 
-/// A piece whose manifest cannot be read.
+/// A piece with an unreadable manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
     /// The piece.

@@ -183,7 +183,7 @@ mod tests {
                 Stops::Gap(number(2)),
             ),
             ("1/1:0-9! 1/2:4-9! 1/3:0-9!", 4, &[3], Stops::Gap(number(2))),
-            // A manifest whose object is missing.
+            // A manifest without its object.
             (
                 "1/1:0-9! -1/2:0-9! 1/3:0-9!",
                 4,

@@ -194,7 +194,7 @@ async fn catch_up(
     })
 }
 
-/// The GTIDs of `have` whose source is in `log`, but which are not in `log`.
+/// The GTIDs of `have` that `log` lacks, of those sources that `log` contains.
 fn errant(have: &GtidSet, log: &GtidSet) -> GtidSet {
     let sources: BTreeSet<_> = log.parts().map(|(source, ..)| source).collect();
     let mut errant = GtidSet::new();

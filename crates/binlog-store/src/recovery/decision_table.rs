@@ -118,7 +118,7 @@ pub enum Verdict {
     MakeNextFile,
     /// Begin a new file after the purge floor; remove the other files.
     BeginBehindFloor,
-    /// Restart the log with the file whose header is in the hard state; remove all other files.
+    /// Restart the log with one file, from the header that the hard state stores; remove all other files.
     StartOver,
     /// Do not open: all files are missing.
     RefuseLogMissing,

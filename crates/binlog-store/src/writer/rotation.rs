@@ -72,7 +72,7 @@ impl LogWriter {
 
 // Restarts a log with another member's file, in place of all its content.
 
-/// What the log does with a file start from another member.
+/// The log's action for a file start from another member.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
     /// The log already begins at the file start or later.

@@ -183,7 +183,7 @@ impl StorageFile for WaitingFile {
     }
 }
 
-/// A hard state whose writes wait for room.
+/// A hard state with writes that wait for room.
 pub(super) struct WaitingMeta(pub(super) Arc<dyn MetaStore>, pub(super) Arc<Waiting>);
 
 impl MetaStore for WaitingMeta {

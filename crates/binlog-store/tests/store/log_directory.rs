@@ -168,7 +168,7 @@ fn verification_names_each_damaged_file() {
     let whole = |record: &&EntryRecord| record.file == file(2) || record.op_id < records[3].op_id;
     let whole = records.iter().filter(whole).count();
     assert_eq!(report.entries, u64::try_from(whole).unwrap());
-    // A file of another member's log, whose header does not match the previous file.
+    // A file of another member's log: its header does not match the previous file.
     let other = FaultyDisk::new();
     let (mut store, _) = open(&other).unwrap();
     let mut different = entries();

@@ -291,8 +291,8 @@ mod tests {
         }
     }
 
-    /// Regression: the write fence closed a primary, and then a client committed an XA transaction. This member applied nothing any more, and
-    /// advised its operator to restore a quorum, although the ring had one.
+    /// Regression: the write fence closed a primary, and then a client committed an XA transaction. This member no longer applied
+    /// transactions, and advised its operator to restore a quorum, although the ring had one.
     #[test]
     fn commits_that_wait_behind_a_closed_door_are_ended_where_another_leads() {
         let now = Instant::now();

@@ -11,7 +11,7 @@ use super::{Model, Step, log_files, open_with, read_all, run};
 pub(crate) struct Explored {
     /// Calls at which a fault was injected.
     pub(crate) calls: u64,
-    /// Outcomes whose log was opened and checked.
+    /// Outcomes with a log that was opened and checked.
     pub(crate) outcomes: u64,
     /// Outcomes of a second power cut, while the log was being opened after the first one.
     pub(crate) nested: u64,
